@@ -778,7 +778,7 @@ WORKLOAD = Workload(parse_model("block:conv"))
 CELLS = [Cell("local", CompilerSpec("null"), WORKLOAD), Cell("local", CompilerSpec("identity"), WORKLOAD)]
 
 
-def glanced(batches: tuple[int, ...], after: Reading | None, **arrays: tuple[int, ...]) -> Visit:
+def glanced(batches: tuple[int, ...], after: Reading | None, **arrays: Any) -> Visit:
     return Visit(1, batches, around=() if after is None else ((QUIET, after),), **arrays)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
 
@@ -89,7 +89,8 @@ class Watch:
         self._cpu, self._cpus, self._beside = cpu, cpus, beside
         self._used_beside = beside.read() if beside is not None else {}
         self._delay_beside = 0
-        self._busy, self._own, self._used = facts.busy_seconds(cpus), time.process_time(), cpu.read()
+        self._busy, self._stolen = facts.used_seconds(cpus)
+        self._own, self._used = time.process_time(), cpu.read()
         self._began = self._bound = time.monotonic_ns()
         self._delay = _run_delay_ns(cpu.pid)
 
@@ -100,22 +101,25 @@ class Watch:
         self._bound, self._delay = time.monotonic_ns(), _run_delay_ns(self._cpu.pid)
 
     def answered(self, visit: Visit) -> Seen:
-        """Return the visit as it was seen, now that it is over."""
+        """Return the visit as it was seen, now that it is over, and whether the host took much of its time."""
         now, used = time.monotonic_ns(), self._cpu.since(self._used)
         delay = max(0, _run_delay_ns(self._cpu.pid) - self._delay)
         wall = now - self._began
+        busy, stolen = facts.used_seconds(self._cpus)
+        if stolen is not None and self._stolen is not None:
+            lost = facts.is_stolen(stolen - self._stolen, wall * 1e-9, len(self._cpus))
+            visit = replace(visit, stolen=lost)
         if self._beside is None:
-            return Seen(visit, wall, now - self._bound, used, self._others(used), delay)
+            return Seen(visit, wall, now - self._bound, used, self._others(busy, used), delay)
         theirs = self._beside.since(self._used_beside)
-        others = None if used is None or theirs is None else self._others(used + theirs)
+        others = None if used is None or theirs is None else self._others(busy, used + theirs)
         waited = max(0, _run_delay_ns(self._beside.pid) - self._delay_beside)
         others_ns = None if others is None else 1e9 * others
         window = Window(self._bound, now, wall, theirs, others_ns, waited)
         return Seen(visit, wall, now - self._bound, used, others, delay, window)
 
-    def _others(self, used_ns: int | None) -> float | None:
+    def _others(self, busy: float | None, used_ns: int | None) -> float | None:
         """Return the seconds of these CPUs that were neither this process's nor of those that used so many in all."""
-        busy = facts.busy_seconds(self._cpus)
         if busy is None or self._busy is None or used_ns is None:
             return None
         # Ticks of two accounts: of one visit it may be less than nothing, but not of many.
@@ -202,7 +206,8 @@ def waits_for_itself(visits: Sequence[Seen]) -> str:
     A process that keeps a CPU busy makes one thread wait at most, where there are no more threads than CPUs. What
     waited beyond twice that waited for threads of its own, or for those of its neighbour: beside one nobody can tell.
     """
-    timed = [seen for seen in visits if seen.visit.run_delay_ns and seen.beside is None]
+    # Behind a CPU that the host has taken threads wait as well.
+    timed = [seen for seen in visits if seen.visit.run_delay_ns and seen.beside is None and not seen.visit.stolen]
     others = others_cpus(timed)
     if others is None or sum(bool(clean_batches(seen.visit)) for seen in timed) >= USABLE_SHARE * len(timed):
         return ""

@@ -86,7 +86,7 @@ def explain(helper: str, quantity: Quantity, bound: Bound, decision: Decision, n
     for part in quantity.parts:
         values = part.values()
         # Beside others a ratio is shown, and what it is made of is not.
-        lines.append(f"    {part.label}: {part.present(values) if values else 'not shown beside other processes'}")
+        lines.append(f"    {part.label}: {part.present(values) if values else 'not shown beside others'}")
     lines += thread_notes(quantity)
     lines += [f"  note: {note}" for note in decision.notes]
     if decision.smallest_visible is not None:

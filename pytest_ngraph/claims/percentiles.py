@@ -187,7 +187,11 @@ def _clean_visits(record: LaunchRecord, cell: Cell, *, disturbed: bool) -> list[
     """Return the seconds of the calls of a launch that count, by visit."""
     visits: list[list[float]] = []
     held, found = record.visits_of(cell), summaries(record, cell)
-    usable = [block for block, visit in held.items() if visit.in_flight_ns or found[block].ln_seconds is not None]
+    usable = [
+        block
+        for block, visit in held.items()
+        if not visit.stolen and (visit.in_flight_ns or found[block].ln_seconds is not None)
+    ]
     for visit in (held[block] for block in record.blocks_for([cell], usable, disturbed=disturbed)):
         if visit.in_flight_ns:
             # Each was timed by itself, however short it is.

@@ -578,7 +578,8 @@ class _Launch:
 
 
 def _visit_of(answer: Mapping[str, Any]) -> Visit:
-    arrays = {key: tuple(answer[key]) for key in ("wall_ns", "cpu_ns", "run_delay_ns", "faults", "request_ns")}
+    names = ("wall_ns", "cpu_ns", "run_delay_ns", "faults", "request_ns")
+    arrays: dict[str, Any] = {name: tuple(answer[name]) for name in names}
     return Visit(calls=answer["calls"], **arrays)
 
 

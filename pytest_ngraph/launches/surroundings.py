@@ -51,6 +51,7 @@ class Surroundings:
         # Of the blocks so far: the readings around each, and the glances around each visit.
         self._readings: list[tuple[Reading, Reading] | None] = []
         self._visits: dict[tuple[Cell, int], tuple[Around, ...]] = {}
+        self._stolen: set[tuple[Cell, int]] = set()
 
     def start(self, cpus: Sequence[int]) -> None:
         """Start the reference kernel on these CPUs. Without it nothing is waited for."""
@@ -104,11 +105,12 @@ class Surroundings:
     def lacks_blocks(self, planned: int) -> bool:
         """Return whether too few of the blocks so far were quiet, so that further ones serve it. Times have no say."""
         wanted = max(LEAST_BLOCKS, _WANTED_SHARE * planned)
-        return lacks_blocks(self._readings, self._visits, self._crowding, wanted=math.ceil(wanted))
+        return lacks_blocks(self._readings, self._visits, self._crowding, self._stolen, wanted=math.ceil(wanted))
 
     def visited_steadily(self, cell: Cell, visit: Callable[[], Visit | None], most_tries: int) -> Visit | None:
         """Return a visit with the glances around it: again where the machine was not as usual, or None where it failed.
 
+        Nor is it as usual where the host took the CPUs between two glances, and that is nobody's own doing.
         Each is made ``most_tries`` times at most, with 0 without a glance, and waiting and visiting again may take as
         long as was spared for it. After that visits are taken as they come; which of them count is found from their
         glances, when the launch has ended. A cell that is followed by an unusual machine more often than others is not
@@ -130,10 +132,12 @@ class Surroundings:
             was_usual, stayed_usual = self._is_usual(before), self._is_usual(after)
             if was_usual:
                 self._followed.by(cell, unusual=not stayed_usual)
-            is_steady = was_usual and (stayed_usual or self._followed.is_own_doing(cell))
+            is_steady = was_usual and (stayed_usual or self._followed.is_own_doing(cell)) and not taken.stolen
             self._spare_seconds -= 0.0 if is_steady else time.monotonic() - began
             if is_steady or self._spare_seconds <= 0 or len(tries) == most_tries:
                 self._visits[place] = tuple(tries)
+                if taken.stolen:
+                    self._stolen.add(place)
                 return replace(taken, around=tuple(tries))
 
     def _steady_glance(self) -> Reading | None:

@@ -42,7 +42,7 @@ VERSIONED = (
 
 
 class Company(str):
-    """A disturbance that single visits show by their run-delay: other processes used the CPUs as well."""
+    """A disturbance that single visits show by their run-delay, or by what was taken of them: others used the CPUs."""
 
     __slots__ = ()
 
@@ -264,7 +264,7 @@ def snapshot(cpus: Iterable[int] = (), accelerator: str = "cpu") -> dict[str, An
 
     cpus = tuple(cpus)
     times = psutil.cpu_times()
-    busy, stolen = _of_set(cpus)
+    busy, stolen = used_seconds(cpus)
     own = os.times()
     return {
         "at": time.monotonic(),
@@ -285,10 +285,14 @@ def snapshot(cpus: Iterable[int] = (), accelerator: str = "cpu") -> dict[str, An
     }
 
 
-def _of_set(cpus: tuple[int, ...]) -> tuple[float | None, float | None]:
-    """Return busy and stolen seconds of some CPUs since the start, None where the machine does not say."""
+def used_seconds(cpus: Iterable[int]) -> tuple[float | None, float | None]:
+    """Return how long some CPUs have been busy since the start, and how long the host took them for somebody else.
+
+    Both are of all of them together, and None where the machine does not say.
+    """
     import psutil
 
+    cpus = tuple(cpus)
     each = psutil.cpu_times(percpu=True)
     if not cpus or max(cpus) >= len(each):
         return None, None
@@ -300,18 +304,19 @@ def _of_set(cpus: tuple[int, ...]) -> tuple[float | None, float | None]:
 
 def busy_seconds(cpus: Iterable[int]) -> float | None:
     """Return how long some CPUs have been busy since the start, all together, None where the machine does not say."""
-    return _of_set(tuple(cpus))[0]
+    return used_seconds(cpus)[0]
 
 
 def disturbance(begun: Mapping[str, Any], blocks_begun: Mapping[str, Any], ended: Mapping[str, Any], cpus: int) -> str:
     """Return what disturbed a launch so much that it must not count, or nothing, by three snapshots.
 
-    While its blocks were timed: a throttled cgroup, a CPU whose clocks heat slowed down for 5 % of the time, a host
-    that took over 5 % of the CPUs' time. A power mode that changed, the governor for one, since the launch began.
-    On a GPU also: clocks slowed down by heat for 5 % of the time or by anything at either end, a changed power limit,
-    and others that have it open for computing before or after. Where there is none of these it is ``Company`` if over
-    the whole launch, as a process's time is known when it has ended, others took over half the wall time, or a quarter
-    of the CPUs where there are more than two, and no more than 70 % of the CPUs (docs/measuring.md, step 6).
+    While its blocks were timed: a throttled cgroup, a CPU whose clocks heat slowed down for 5 % of the time. A power
+    mode that changed, the governor for one, since the launch began. On a GPU also: clocks slowed down by heat for 5 %
+    of the time or by anything at either end, a changed power limit, and others that have it open for computing before
+    or after. Where there is none of these it is ``Company`` if the host took over 5 % of the CPUs' time while blocks
+    were timed, or if over the whole launch, as a process's time is known when it has ended, others took over half the
+    wall time, or a quarter of the CPUs where there are more than two. It is none, but a reason by itself, where others
+    took more than 70 % of the CPUs, and with a GPU (docs/measuring.md, step 6).
     """
     wall = max(ended["at"] - blocks_begun["at"], 1e-3)
     throttled = _difference(blocks_begun, ended, "throttled")
@@ -324,17 +329,25 @@ def disturbance(begun: Mapping[str, Any], blocks_begun: Mapping[str, Any], ended
         return mode
     if (hot := _hot_share(blocks_begun, ended, wall)) > _MOST_SLOWED:
         return f"heat slowed a CPU's clocks down for {100 * hot:.0f} % of the time"
-    stolen = (_difference(blocks_begun, ended, "set_steal_seconds") or 0.0) / (wall * cpus)
-    if stolen > _MOST_STEAL:
-        return f"the host took {100 * stolen:.0f} % of the CPUs' time (steal)"
     if "gpu" in ended and (reason := _gpu_disturbance(begun["gpu"], blocks_begun["gpu"], ended["gpu"], wall)):
         return reason
-    others = others_cpus(begun, ended)
-    if others is not None and others > max(_MOST_OTHERS, cpus / 4):
-        said = f"other processes kept {others:.1f} of {cpus} CPUs busy"
-        # How calls to a GPU take other load was not measured.
-        return said if "gpu" in ended or others > _MOST_SHARED * cpus else Company(said)
-    return ""
+    others = others_cpus(begun, ended) or 0.0
+    said = f"other processes kept {others:.1f} of {cpus} CPUs busy"
+    stolen = (_difference(blocks_begun, ended, "set_steal_seconds") or 0.0) / (wall * cpus)
+    if stolen > _MOST_STEAL:
+        said = f"the host took {100 * stolen:.0f} % of the CPUs' time (steal)"
+    elif others <= max(_MOST_OTHERS, cpus / 4):
+        return ""
+    # How calls to a GPU take other load was not measured.
+    return said if "gpu" in ended or others > _MOST_SHARED * cpus else Company(said)
+
+
+def is_stolen(seconds: float, wall: float, cpus: int) -> bool:
+    """Return whether the host took over 5 % of the time of so many CPUs, in these seconds of wall time.
+
+    The kernel counts in ticks: a single one may have been taken before, for the most part.
+    """
+    return seconds > max(_MOST_STEAL * wall * cpus, 1.5 / os.sysconf("SC_CLK_TCK"))
 
 
 def _hot_share(before: Mapping[str, Any], after: Mapping[str, Any], wall: float) -> float:

@@ -246,7 +246,8 @@ class _Pass:
         )
         if isinstance(answer, CompileRecord):
             raise Refused(answer)
-        arrays = {key: tuple(answer[key]) for key in ("wall_ns", "cpu_ns", "run_delay_ns", "faults", "request_ns")}
+        names = ("wall_ns", "cpu_ns", "run_delay_ns", "faults", "request_ns")
+        arrays: dict[str, Any] = {name: tuple(answer[name]) for name in names}
         return Visit(calls=int(answer["calls"]), **arrays)
 
 

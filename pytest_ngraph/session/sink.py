@@ -54,9 +54,12 @@ class StoreSink:
     def finish(self, invalid: str) -> None:
         """End the launch in the store. With a reason it does not count."""
         # By block and position, which one cell each has in a launch.
-        unsteady = sorted((block, self._positions[cell, block]) for cell, block in self._counting.unsteady())
+        unsteady, stolen = (
+            sorted((block, self._positions[cell, block]) for cell, block in places)
+            for places in (self._counting.unsteady(), self._counting.stolen)
+        )
         crowding = self._counting.own_crowding()
-        kept = {"shared": self._counting.shared, "unsteady": unsteady, "visits": len(self._positions)}
+        kept = {"shared": self._counting.shared, "unsteady": unsteady, "stolen": stolen, "visits": len(self._positions)}
         ended = {**self._around["ended"], **kept, "crowding": crowding}
         if crowding is not None and not invalid:
             self._ledger.crowding.append(crowding)

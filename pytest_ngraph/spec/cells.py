@@ -564,7 +564,8 @@ class Visit:
     and then those of its steps: two or more numbers a call.
 
     ``around`` is what glances at the machine gave just before and just after it, in each try, the last of which is this
-    one. It is empty where none were taken, and once its launch has ended and it is known which visits count.
+    one. It is empty where none were taken, and once its launch has ended and it is known which visits count. ``stolen``
+    is whether the host took so much of the CPUs' time meanwhile that it does not count.
     """
 
     calls: int
@@ -574,6 +575,7 @@ class Visit:
     faults: tuple[int, ...] = ()
     request_ns: tuple[int, ...] = ()
     around: tuple[tuple[Reading, Reading], ...] = field(default=(), compare=False, kw_only=True)
+    stolen: bool = field(default=False, compare=False, kw_only=True)
 
     @property
     def tokens(self) -> int:
@@ -683,7 +685,7 @@ class LaunchRecord:
 
     def visits_for(self, cell: Cell) -> dict[int, Visit]:
         """Return those that count for what is said of the cell by itself (``blocks_for``)."""
-        visits = self.visits_of(cell)
+        visits = {block: visit for block, visit in self.visits_of(cell).items() if not visit.stolen}
         return {block: visits[block] for block in self.blocks_for([cell], visits)}
 
     def _index(self) -> dict[Cell, dict[int, Visit]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from pytest_ngraph.spec.cells import Cell, CompileRecord, LaunchRecord, Outcome, Reading, Visit
@@ -258,11 +258,14 @@ def launch_of(
 
     ``visits`` are by cell and block, and so are their ``places`` in the order of the block.
     """
-    number, seed, protocol, invalid, seconds, text, should_be, shared, run, unsteady_text = row
+    number, seed, protocol, invalid, seconds, text, should_be, shared, run, *texts = row
     kept, state, torn = of_one_state(visits, readings_of(text))
     usual = None if should_be is None else _reading(from_text(should_be))
-    shaken = {(block, position) for block, position in from_text(unsteady_text)}
+    shaken, taken = ({(block, position) for block, position in from_text(each)} for each in texts)
     unsteady = frozenset(place for place in kept if (place[1], places[place]) in shaken)
+    for place, visit in kept.items() if taken else ():
+        if (place[1], places[place]) in taken:
+            kept[place] = replace(visit, stolen=True)
     return LaunchRecord(
         number, int(seed), protocol, prepared, kept, invalid, seconds, state, usual, shared, run, unsteady, torn
     )

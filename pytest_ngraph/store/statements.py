@@ -158,7 +158,8 @@ LAST_RECORD = f"""
 LAUNCH = f"""
     SELECT number, seed, protocol_name, invalid, {_SECONDS}, readings,
         json_extract(environment, '$.usual_state'), coalesce(json_extract(environment_end, '$.shared'), ''), run_id,
-        coalesce(json_extract(environment_end, '$.unsteady'), '[]')
+        coalesce(json_extract(environment_end, '$.unsteady'), '[]'),
+        coalesce(json_extract(environment_end, '$.stolen'), '[]')
     FROM launches WHERE id = ?
 """  # noqa: S608 - texts of this file
 # In which states a device was of late: what the reference kernel read in each launch, how long that took, on which

@@ -31,6 +31,8 @@ class Counting:
     records: dict[Cell, CompileRecord] = field(default_factory=dict)
     readings: list[tuple[Reading, Reading] | None] = field(default_factory=list)
     shared: str = ""
+    # The visits, by cell and block, that the host took too much time of.
+    stolen: set[tuple[Cell, int]] = field(default_factory=set)
     # What is usual on the machine, where that is known (``spec.states.steadiness``).
     crowding: float | None = None
     # Of each visit its cell, its block, and whether it counts by the usual rule and by that for shared launches.
@@ -45,6 +47,8 @@ class Counting:
         is_usable = summary.ln_seconds is not None
         self._visits.append((cell, block, is_usable, is_usable and bool(clean_batches(visit, shared=True))))
         self._around[cell, block] = visit.around
+        if visit.stolen:
+            self.stolen.add((cell, block))
         self._has_run_delay = self._has_run_delay or bool(visit.run_delay_ns)
         if summary.faults_per_call is not None:
             self._faults.setdefault(cell, []).append(summary.faults_per_call)
@@ -91,8 +95,8 @@ class Counting:
 
         ``snapshots`` are of the machine when the launch began, before its first visit, and at its end. It has so many
         ``cpus``, and its power mode was this ``mode`` in the first launch that counts. A launch that others disturbed
-        counts with the visits that did not have to wait: which they are is read from their run-delay, never from their
-        times.
+        counts with the visits that did not have to wait: which they are is read from their run-delay, and from what the
+        host took meanwhile, never from their times.
         """
         return self._why_disturbed(snapshots, cpus) or modes.changed(mode, snapshots[0].get("power_mode"))
 

@@ -77,9 +77,7 @@ def test_a_gate_beside_others_is_decided_by_the_visits_that_did_not_wait(lab: La
     decision = by_all(lab)
     assert (decision.verdict, lab.launched, lab.tally.invalid_launches) == ("pass", 3, 0)
     assert decision.estimate.value == pytest.approx(1.2, rel=0.01)
-    assert decision.notes == (
-        f"3 of 3 launches beside other processes, 24 of 48 visits dropped that had to wait ({OTHERS})",
-    )
+    assert decision.notes == (f"3 of 3 launches beside others, 24 of 48 visits dropped that had to wait ({OTHERS})",)
 
 
 def test_a_fail_beside_others_is_confirmed_and_says_what_was_dropped(lab: Laboratory) -> None:
@@ -87,12 +85,12 @@ def test_a_fail_beside_others_is_confirmed_and_says_what_was_dropped(lab: Labora
     with pytest.raises(AssertionError) as failed:
         assert_speedup(lab.run(), at_least=1.0)
     assert "  fail: 0.90x" in str(failed.value)
-    assert "note: 7 of 7 launches beside other processes, 56 of 112 visits dropped" in str(failed.value)
+    assert "note: 7 of 7 launches beside others, 56 of 112 visits dropped" in str(failed.value)
     # The times by themselves are those of a machine that others slowed.
-    assert " of local:null[sample_us=5] block:conv batch1: not shown beside other processes" in str(failed.value)
+    assert " of local:null[sample_us=5] block:conv batch1: not shown beside others" in str(failed.value)
     (row,) = lab.kept
     assert row.extra["notes"] == [
-        f"7 of 7 launches beside other processes, 56 of 112 visits dropped that had to wait ({OTHERS})"
+        f"7 of 7 launches beside others, 56 of 112 visits dropped that had to wait ({OTHERS})"
     ]
 
 
@@ -100,7 +98,7 @@ def test_launches_with_others_and_alone_are_judged_together(lab: Laboratory) -> 
     lab.script = [*speedups(1.2), *beside(1.21), *speedups(1.19)]
     decision = by_all(lab)
     assert (decision.verdict, decision.estimate.launches) == ("pass", 3)
-    assert decision.notes[0].startswith("1 of 3 launches beside other processes, 8 of 16 visits dropped")
+    assert decision.notes[0].startswith("1 of 3 launches beside others, 8 of 16 visits dropped")
 
 
 def test_a_launch_in_which_too_few_blocks_have_both_sides_is_replaced(lab: Laboratory) -> None:
@@ -167,7 +165,7 @@ def test_what_slows_the_baseline_unseen_is_seen_by_its_second_process(lab: Labor
     decision = by_all(lab)
     assert decision.verdict == "invalid"
     assert decision.reason.startswith("the control is violated: null against a second process of it is 1.100x [")
-    assert decision.reason.endswith("over 3 launches and should be 1, beside other processes")
+    assert decision.reason.endswith("over 3 launches and should be 1, beside others")
     lab.script += [Made(one.speedup / 1.1, twin=one.twin / 1.1) for one in lab.script]
     alone = decide(lab.run(batches=(2,)).quantity("speedup"), Bound(0.5, True, 0.05, "log"), 0.05)
     assert alone.verdict == "pass"

@@ -49,7 +49,8 @@ def visits(draw: st.DrawFn) -> Visit:
     walls = st.lists(SOME, min_size=batches, max_size=batches).map(tuple)
     others = st.just(()) | st.lists(WHOLE, min_size=batches, max_size=batches).map(tuple)
     around = tuple(draw(st.lists(st.tuples(READINGS, READINGS), max_size=3)))
-    return Visit(draw(SOME), draw(walls), draw(others), draw(others), draw(others), draw(WHOLES), around=around)
+    arrays = draw(walls), draw(others), draw(others), draw(others), draw(WHOLES)
+    return Visit(draw(SOME), *arrays, around=around, stolen=draw(st.booleans()))
 
 
 VISITS = visits()
@@ -145,7 +146,8 @@ def test_events_come_back_as_they_were_and_in_order(
         assert event.number == each
         event.play(heard)
     assert heard.told == told
-    assert [event[-1].around for event in heard.told if event[0] == "visited"] == [visit.around]
+    (heard_of,) = [event[-1] for event in heard.told if event[0] == "visited"]
+    assert (heard_of.around, heard_of.stolen) == (visit.around, visit.stolen)
 
 
 def test_the_state_of_a_machine_comes_back_in_full() -> None:
@@ -275,6 +277,8 @@ def written() -> list[str]:
                 '{"calls":1,"wall_ns":[1],"around":[[[1,[2]],[1,2]]]}',
                 '{"calls":1,"wall_ns":[1],"around":[[1,[2]],[1,[2]]]}',
                 '{"calls":1,"wall_ns":[1],"around":null}',
+                '{"calls":1,"wall_ns":[1],"stolen":1}',
+                '{"calls":1,"wall_ns":[1],"stolen":[true]}',
                 '{"calls":1,"wall_ns":[1],"around":"12"}',
                 f'{{"calls":1,"wall_ns":[{1 << 63}]}}',
                 f'{{"calls":{1 << 63},"wall_ns":[1]}}',

@@ -96,7 +96,7 @@ def test_what_others_do_during_visits_is_what_is_busy_and_neither_the_worker_nor
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     busy, own = iter([100.0, 100.9]), iter([5.0, 5.1])
-    monkeypatch.setattr(facts, "busy_seconds", lambda cpus: next(busy))
+    monkeypatch.setattr(facts, "used_seconds", lambda cpus: (next(busy), None))
     monkeypatch.setattr(time, "process_time", lambda: next(own))
     monkeypatch.setattr(CpuAccount, "read", lambda self: {7: 0})
     monkeypatch.setattr(CpuAccount, "since", lambda self, before: 300 * MS)
@@ -360,6 +360,10 @@ def test_threads_that_others_kept_waiting_are_not_held_against_a_cell() -> None:
     # One busy process beside two threads on two CPUs, and one that the kernel says nothing of.
     assert waits_for_itself([waiting(0.5, 0.5)] * 8) == ""
     assert waits_for_itself([waiting(0.9, None)] * 8) == ""
+    # Behind a CPU that the host has taken threads wait, too, for nobody in here.
+    behind = [replace(each, visit=replace(each.visit, stolen=True)) for each in [waiting(0.6, 0.02)] * 7]
+    assert waits_for_itself(behind) == ""
+    assert waits_for_itself([*behind, waiting(0.6, 0.02)]) != ""
     # Others were there in a few visits only, which are those that cannot be used.
     assert waits_for_itself([*[waiting(0.001, 0.0)] * 5, *[waiting(0.9, 0.9)] * 3]) == ""
 

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +24,7 @@ from pytest_ngraph.launches import reference, surroundings
 from pytest_ngraph.launches.launch import LaunchPlan, run_launch
 from pytest_ngraph.launches.order import Stay
 from pytest_ngraph.launches.reference import Arithmetic, Reference, arithmetic_ns, others_of
+from pytest_ngraph.machine import facts
 from pytest_ngraph.spec.cells import Cell, Reading, Visit
 from pytest_ngraph.spec.states.steadiness import unsteady
 from tests.support.measuring import ROOT, SMALL, Memory, cell, is_gone, job, launch, nothing_left_behind, wait_until
@@ -511,6 +512,29 @@ def test_a_visit_that_somebody_disturbed_is_made_again_and_the_first_one_is_not_
     assert [visit.around for visit in found.visits.values()] == [*[(steady,)] * 4, (shaken, steady), (steady,)]
     assert found.blocks_of(cell("null")) == [0, 1, 2, 3, 4, 5]
     assert len(given) == 2 * 6 + 4
+
+
+@pytest.mark.real
+def test_a_visit_that_the_host_took_from_is_made_again_and_where_it_always_does_that_is_known(
+    tmp_path: Path, glances: Callable[..., list[Reading | None]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The glances around it are as usual: the kernel's account of the visit itself says it."""
+    glances(lambda number: STEADY)
+    visited, stolen = itertools.count(), itertools.count(0, 0.5)
+
+    def is_stolen(seconds: float, wall: float, cpus: int) -> bool:
+        assert (seconds, cpus) == (0.5, len(CPUS))
+        return wall > 0 and next(visited) in taken
+
+    monkeypatch.setattr(facts, "used_seconds", lambda cpus: (0.0, next(stolen)))
+    monkeypatch.setattr(facts, "is_stolen", is_stolen)
+    taken: Container[int] = (1, 2)
+    tries = [len(visit.around) for visit in launch(job(tmp_path), cell("null"), protocol=FOUR).visits.values()]
+    assert tries == [1, 3, 1, 1]
+    taken = range(10_000)
+    found = launch(job(tmp_path), cell("null"), protocol=FOUR).visits.values()
+    assert all(visit.stolen for visit in found)
+    assert max(len(visit.around) for visit in found) <= surroundings.MOST_TRIES
 
 
 @pytest.mark.real

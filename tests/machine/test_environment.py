@@ -115,10 +115,10 @@ def test_others_that_kept_the_cpus_busy_are_a_reason(others_seconds: float, cpus
 
 
 def test_only_what_others_use_is_a_matter_of_visits() -> None:
-    """Throttling and the host's steal are reasons against a launch as a whole, and are said first."""
+    """Throttling and a governor are reasons against a launch as a whole, and are said first."""
     busy = {"set_busy_seconds": 131.0, "own_seconds": 51.0}
     assert isinstance(said(facts(AFTER, **busy)), environment.Company)
-    for reason in ({"throttled": 8}, {"governor": "powersave"}, {"set_steal_seconds": 25.0}):
+    for reason in ({"throttled": 8}, {"governor": "powersave"}):
         found = said(facts(AFTER, **busy, **reason))
         assert found
         assert not isinstance(found, environment.Company)
@@ -132,6 +132,33 @@ def test_only_what_others_use_is_a_matter_of_visits() -> None:
     assert on_gpu == "other processes kept 1.0 of 2 CPUs busy"
     assert not isinstance(on_gpu, environment.Company)
     assert "heat slowed" in said({**gpu_facts(AFTER, hot_seconds=5.5), **busy}, begun=around[0], blocks=around[1])
+
+
+def test_so_is_what_the_host_took_beside_whomever_but_not_beside_more_than_can_be_told_apart() -> None:
+    """Each visit has an account of its own, of what others used and of what the host took."""
+    stolen, busy = {"set_steal_seconds": 25.0}, {"set_busy_seconds": 131.0, "own_seconds": 51.0}
+    for also in ({}, busy):
+        found = said(facts(AFTER, **stolen, **also))
+        assert found == "the host took 100 % of the CPUs' time (steal)"
+        assert isinstance(found, environment.Company)
+    for worse in ({"throttled": 8}, {"set_busy_seconds": 151.0, "own_seconds": 51.0}):
+        found = said(facts(AFTER, **stolen, **worse))
+        assert found
+        assert not isinstance(found, environment.Company)
+    on_gpu = said({**gpu_facts(AFTER), **stolen}, begun=gpu_facts(1000.0), blocks=gpu_facts(1010.0))
+    assert on_gpu == "the host took 100 % of the CPUs' time (steal)"
+    assert not isinstance(on_gpu, environment.Company)
+
+
+def test_of_a_visit_a_single_tick_is_not_known_to_have_been_taken_from_it() -> None:
+    tick = 1 / os.sysconf("SC_CLK_TCK")
+    assert not environment.is_stolen(0.0, 0.06, 2)
+    assert not environment.is_stolen(tick, 0.06, 2)
+    assert environment.is_stolen(2 * tick, 0.06, 2)
+    # 5 % of two CPUs for a second are a tenth of a second.
+    assert not environment.is_stolen(0.099, 1.0, 2)
+    assert environment.is_stolen(0.101, 1.0, 2)
+    assert not environment.is_stolen(0.101, 1.0, 4)
 
 
 @pytest.mark.parametrize("name", ["throttled", "set_steal_seconds", "set_busy_seconds", "own_seconds"])

@@ -21,6 +21,7 @@ from pytest_ngraph.report.noise.profile import profile_of
 from pytest_ngraph.report.results.spreads import spread_of
 from pytest_ngraph.spec.cells import Cell, CompileRecord, CompilerSpec, LaunchRecord, Outcome, Reading, Visit
 from pytest_ngraph.stats import LaunchValue
+from pytest_ngraph.stats.visits import summarise, summarise_all
 from pytest_ngraph.worker.counting import Counting
 from tests.claims.test_claims import FAST, Laboratory, Made
 from tests.support.measuring import SMALL, cell, job
@@ -163,6 +164,50 @@ def test_a_machine_that_changes_its_state_does_so_beside_others_too() -> None:
     made = counting(*((ONE, block, ALONE if block in (0, 1, 7) else WAITING) for block in range(8)))
     made.readings[:] = [(HERE, HERE)] * 7 + [(HERE, AWAY)]
     assert made.why_not(SNAPSHOTS, 2).endswith("3 of 8 visits did not have to wait, and no cell has 3 of them")
+
+
+# Where the host takes the CPUs
+
+TAKEN = environment.Company("the host took 9 % of the CPUs' time (steal)")
+LOST = replace(ALONE, stolen=True)
+
+
+@pytest.mark.parametrize("left", [8, 3, 2, 0])
+def test_a_launch_of_which_the_host_took_some_counts_with_three_visits_that_it_left_alone(
+    left: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(environment, "disturbance", lambda *_: TAKEN)
+    made = counting(*((ONE, block, ALONE if block < left else LOST) for block in range(8)))
+    said = "" if left >= 3 else f"{TAKEN}; {left} of 8 visits did not have to wait, and no cell has 3 of them"
+    assert (made.why_not(SNAPSHOTS, 2), made.shared) == (said, "" if said else TAKEN)
+    assert made.stolen == {(ONE, block) for block in range(left, 8)}
+
+
+@pytest.mark.usefixtures("undisturbed")
+def test_of_a_launch_of_which_the_host_took_little_each_visit_has_its_account_too() -> None:
+    made = counting(*((ONE, block, LOST if block < 3 else ALONE) for block in range(8)))
+    assert (made.why_not(SNAPSHOTS, 2), made.shared) == ("", "")
+    # Most of them lost time, though the launch as a whole lost little: no visit of another cell makes up for that.
+    made = counting(*((ONE, block, LOST if block < 4 else ALONE) for block in range(8)))
+    assert made.why_not(SNAPSHOTS, 2) == ""
+    assert made.shared == "only 4 of 8 visits were usable, too much else ran on this machine"
+
+
+def test_what_the_host_took_from_counts_for_nothing_though_little_else_is_left() -> None:
+    """Not for a comparison, not for a time, its spread or single calls; not even as what is too long at worst."""
+    places = {(ONE, block) for block in range(6)}
+    steady = slowed(set())
+    taken = {place: replace(stay, stolen=place in places) for place, stay in slowed(places).visits.items()}
+    found = replace(steady, visits=taken, derived={})
+    assert value_of(found) == (0.0, 2)
+    assert summarise_all(list(taken.values())) == [*map(summarise, taken.values())]
+    assert list(found.visits_for(ONE)) == [6, 7]
+    assert calls_of(rows(found), ONE) == [[0.01] * 18]
+    spread = spread_of([found], ONE)
+    assert spread is not None
+    assert spread.launches == ((1, (0.01,) * 2),)
+    arriving = {place: replace(stay, request_ns=stay.wall_ns) for place, stay in taken.items()}
+    assert calls_of(rows(replace(found, visits=arriving, derived={})), ONE) == [[0.01] * 18]
 
 
 def test_what_stops_a_process_is_said_before_what_keeps_it_waiting(monkeypatch: pytest.MonkeyPatch) -> None:

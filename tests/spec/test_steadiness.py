@@ -220,6 +220,14 @@ def of_two(blocks: int, *shaken: tuple[Cell, int]) -> Visits:
     return {place: [(SLOWER if place in shaken else USUAL, USUAL)] for place in places}
 
 
+def test_a_launch_of_which_the_host_took_many_visits_goes_on() -> None:
+    """However usual the glances around them are."""
+    calm, taken = [(HERE, HERE)] * 8, {(TWO[0], block) for block in range(6)}
+    assert not lacks_blocks(calm, of_two(8))
+    assert lacks_blocks(calm, of_two(8), None, taken)
+    assert not lacks_blocks(calm, of_two(8), None, of_two(8).keys()), "no block is to be hoped for"
+
+
 def test_a_quiet_launch_has_blocks_enough_and_so_has_one_without_readings_and_glances() -> None:
     assert not lacks_blocks([(HERE, HERE)] * 8, of_two(8))
     assert not lacks_blocks([None] * 8, dict.fromkeys(of_two(8), ()))

@@ -15,7 +15,7 @@ from tests.support.simulator import exceeds, falls_short
 
 GATES, RATE = 400, 0.01
 LATE = (0.0, 0.1, 0.0)  # the compiled cell is slower by a tenth where somebody takes caches and memory
-NEVER = (0.0, 0.0, 0.0)
+NEVER, ALWAYS = (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)
 
 WORLDS = {
     "25 %, bursty": Neighbour(0.25),
@@ -99,6 +99,46 @@ def test_widening_visits_as_alone_would_fail_what_waits_a_little_more() -> None:
     assert at_bound(nudged, seed=13, widened=True).fails > 0.9 * GATES
     strict = at_bound(nudged, seed=13)
     assert (strict.fails, strict.invalid) == (0, GATES)
+
+
+# What a host takes for its other guests: of two CPUs half of what it takes of one.
+HOSTS = {
+    "8 % of two CPUs, in bursts of ticks": Neighbour(0.16, collide=ALWAYS, stolen=True),
+    "8 %, in bursts of visits": Neighbour(0.16, period=300.0, collide=ALWAYS, stolen=True),
+    "8 %, evenly": Neighbour(0.16, period=2.0, collide=ALWAYS, stolen=True),
+    "20 %, in bursts of visits": Neighbour(0.4, period=300.0, collide=ALWAYS, stolen=True),
+    "20 %, ten times as often of one cell": Neighbour(0.4, period=300.0, collide=(0.1, 1.0, 0.1), stolen=True),
+    "10 %, in step with visits": Neighbour(0.2, period=35.0, jitter=0.0, locked=True, collide=ALWAYS, stolen=True),
+}
+
+
+@pytest.mark.parametrize("world", HOSTS)
+def test_where_a_host_takes_the_cpus_no_rate_is_exceeded_and_half_of_the_gates_are_decided(world: str) -> None:
+    edge, bound, room = judge_beside(HOSTS[world], -1.0, 0.0, 1.0, gates=GATES, seed=19)
+    assert not exceeds(edge.passes, GATES, RATE)
+    assert not exceeds(bound.fails, GATES, RATE)
+    assert not exceeds(room.fails, GATES, RATE)
+    for each in (edge, bound, room):
+        assert not falls_short(round(each.decided * GATES), GATES, 0.5)
+
+
+def test_a_host_that_takes_whole_launches_or_none_leaves_gates_invalid() -> None:
+    rare = Neighbour(0.8, period=2000.0, collide=ALWAYS, stolen=True)
+    for found in judge_beside(rare, -1.0, 0.0, 1.0, gates=GATES, seed=19):
+        assert found.invalid > 0.7 * GATES
+    edge, bound = judge_beside(rare, -1.0, 0.0, gates=GATES, seed=19)
+    assert not exceeds(edge.passes, GATES, RATE)
+    assert not exceeds(bound.fails, GATES, RATE)
+
+
+@pytest.mark.parametrize("share", [0.3, 0.5])
+def test_who_does_not_ask_what_the_host_took_fails_the_cell_that_it_takes(share: float) -> None:
+    """The negative control. At 0.3 it takes 5 % of the CPUs over a launch, which was held to be harmless."""
+    mine = Neighbour(share, period=300.0, collide=(0.0, 1.0, 0.0), stolen=True)
+    assert at_bound(mine, seed=19, widened=True).fails > 0.5 * GATES
+    found = at_bound(mine, seed=19)
+    assert not exceeds(found.fails, GATES, RATE)
+    assert found.passes > 0.9 * GATES
 
 
 def test_that_long_batches_are_hit_more_often_biases_nothing_that_matters() -> None:

@@ -22,6 +22,8 @@ from tests.support.simulator import Array, Flags, Gates, launch_values, two_stag
 
 BLOCKS, BATCHES, CELLS = 8, 24, 3  # baseline, compiled, second process of the baseline
 _PAUSE = 5  # between two visits
+# A visit lasts 60 ms, so that a tick of 10 ms is so many batches; and what it may lose, of two CPUs.
+_TICK, _MOST_STOLEN, _CPUS = 4, 0.05, 2
 _CONTROL, _UNEVEN, _UNEVEN_CPUS = 0.025, 0.01, 0.25
 
 
@@ -31,7 +33,8 @@ class Neighbour:
 
     ``period`` is from one burst to the next; it varies by ``jitter`` of itself, and begins anywhere unless ``locked``.
     Of the batches beside it ``collide`` wait, by cell, and the others are slower by ``slow``, by cell. ``only`` is the
-    one cell beside which it is. ``visible`` says whether the machine's account of its CPUs shows it.
+    one cell beside which it is. ``visible`` says whether the machine's account of its CPUs shows it. ``stolen`` is of a
+    host: what its other guests take shows in no run-delay, nor as what others did, but in ticks of each visit.
     """
 
     share: float
@@ -42,6 +45,7 @@ class Neighbour:
     only: int | None = None
     locked: bool = False
     visible: bool = True
+    stolen: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +94,7 @@ def judge_beside(
     )
     beside = np.take_along_axis(beside, order[..., None], axis=1)
     at_bound = Gates(values, np.nan_to_num(within), np.ones(gates))
-    others = beside if neighbour.visible else None
+    others = beside if neighbour.visible and not neighbour.stolen else None
     return [
         _judged(at_bound.at(shift), fastest + shift, twins, others, gave_up, budget)
         for shift in (truth * TOLERANCES for truth in truths)
@@ -151,6 +155,11 @@ def _launches(
     clean = delay / (1 + delay) <= (0.10 if widened else 0.01)
     waited = delay.sum(axis=-1)
     usable = (clean.sum(axis=-1) >= BATCHES / 3) & (waited <= (waited + BATCHES) / 3)
+    if neighbour.stolen:
+        # A tick begins anywhere. As in ``machine.facts.is_stolen``, unless nobody asks.
+        ticks = np.floor(waited / _TICK + rng.random(waited.shape))
+        most = np.maximum(_MOST_STOLEN * _CPUS * (BATCHES + waited), 1.5 * _TICK)
+        clean, usable = np.ones(shape, bool), (ticks * _TICK <= most) | widened
     kept = np.where(clean & usable[..., None], ln, np.nan)
     ln_visit, quickest = each + _median(kept), each + np.fmin.reduce(kept, axis=-1)
     values, within = trimmed(ln_visit[..., 0] - ln_visit[..., 1])

@@ -95,7 +95,7 @@ def violated_beside_others(quantity: Quantity, rows: Rows) -> str:
     place = next((place for place, one in enumerate(launches) if one.identity == last.identity), 0)
     held = launches[: place + 1]
     if violated := violated_control(held, _SHARED_CONTROL_LEVEL):
-        return f"{violated}, beside other processes"
+        return f"{violated}, beside others"
     if _twins(held) and not any(len(_control_values(held, twin)) > 1 for twin in _twins(held)):
         return f"{shared[-1].shared}, and fewer than two launches compared equal processes beside them as a control"
     return _unevenly_shared(quantity, shared)
@@ -165,7 +165,7 @@ def shared_note(quantity: Quantity, rows: Rows) -> str:
     kept = [one.kept > 0 for record in shared for cell in quantity.cells for one in summaries(record, cell).values()]
     launches = f"{len(shared)} of {units.count(len(rows), 'launch', 'launches')}"
     dropped = f"{len(kept) - sum(kept)} of {units.count(len(kept), 'visit')} dropped"
-    return f"{launches} beside other processes, {dropped} that had to wait ({shared[-1].shared})"
+    return f"{launches} beside others, {dropped} that had to wait ({shared[-1].shared})"
 
 
 def unsteady_note(quantity: Quantity, rows: Rows) -> str:

@@ -204,7 +204,9 @@ class Lines:
 
     def visited(self, cell: Cell, block: int, position: int, visit: Visit) -> None:
         """Write one visit."""
-        arrays = {each.name: getattr(visit, each.name) for each in fields(visit) if each.name != "around"}
+        arrays = {each.name: getattr(visit, each.name) for each in fields(visit) if each.compare}
+        if visit.stolen:
+            arrays["stolen"] = True
         if visit.around:
             arrays["around"] = [_pair_to_json(pair) for pair in visit.around]
         self.say("visited", cell=self._numbers[cell], block=block, position=position, visit=arrays)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from bisect import insort
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from itertools import combinations_with_replacement
 
 from pytest_ngraph.spec.cells import LEAST_BLOCKS, Cell, Reading
@@ -138,6 +138,7 @@ def lacks_blocks(
     readings: Readings,
     around: Mapping[tuple[Cell, int], Sequence[Around]],
     crowding: float | None = None,
+    stolen: Set[tuple[Cell, int]] = frozenset(),
     *,
     wanted: int = LEAST_BLOCKS,
 ) -> bool:
@@ -145,9 +146,9 @@ def lacks_blocks(
 
     ``readings`` are around each block, the others as in ``unsteady``. It lacks blocks where two cells of one workload
     or of one compiler, which is what is mostly compared, have fewer than ``wanted`` in the usual state in which the
-    machine was steady for both. Where it was steady, in whatever state, for less than a visit to each cell on average,
-    further ones would be in vain. Without glances it lacks blocks where it is torn. Where three are all that was
-    planned they are taken as they come.
+    machine was steady for both, and the host did not take time of either (``stolen``). Where it was steady, in whatever
+    state, for less than a visit to each cell on average, further ones would be in vain. Without glances it lacks blocks
+    where it is torn. Where three are all that was planned they are taken as they come.
     """
     if len(readings) <= LEAST_BLOCKS:
         return False
@@ -155,7 +156,7 @@ def lacks_blocks(
         return is_torn(readings)
     # A cell that failed meanwhile gets no further visits.
     steady: dict[Cell, set[int]] = {cell: set() for cell, block in around if block == len(readings) - 1}
-    for cell, block in around.keys() - unsteady(around, readings, crowding):
+    for cell, block in around.keys() - unsteady(around, readings, crowding) - stolen:
         if cell in steady:
             steady[cell].add(block)
     if sum(map(len, steady.values())) < len(steady):
