@@ -101,14 +101,13 @@ class Watch:
         self._bound, self._delay = time.monotonic_ns(), _run_delay_ns(self._cpu.pid)
 
     def answered(self, visit: Visit) -> Seen:
-        """Return the visit as it was seen, now that it is over, and whether the host took much of its time."""
+        """Return the visit as it was seen, now that it is over, with what the host took of its time."""
         now, used = time.monotonic_ns(), self._cpu.since(self._used)
         delay = max(0, _run_delay_ns(self._cpu.pid) - self._delay)
         wall = now - self._began
         busy, stolen = facts.used_seconds(self._cpus)
-        if stolen is not None and self._stolen is not None:
-            lost = facts.is_stolen(stolen - self._stolen, wall * 1e-9, len(self._cpus))
-            visit = replace(visit, stolen=lost)
+        taken = max((now - then for then, now in zip(self._stolen, stolen, strict=False)), default=0.0)
+        visit = replace(visit, stolen_ns=max(0, round(taken * 1e9)))
         if self._beside is None:
             return Seen(visit, wall, now - self._bound, used, self._others(busy, used), delay)
         theirs = self._beside.since(self._used_beside)
@@ -207,7 +206,7 @@ def waits_for_itself(visits: Sequence[Seen]) -> str:
     waited beyond twice that waited for threads of its own, or for those of its neighbour: beside one nobody can tell.
     """
     # Behind a CPU that the host has taken threads wait as well.
-    timed = [seen for seen in visits if seen.visit.run_delay_ns and seen.beside is None and not seen.visit.stolen]
+    timed = [seen for seen in visits if seen.visit.run_delay_ns and seen.beside is None and not seen.visit.is_stolen()]
     others = others_cpus(timed)
     if others is None or sum(bool(clean_batches(seen.visit)) for seen in timed) >= USABLE_SHARE * len(timed):
         return ""
@@ -234,7 +233,8 @@ def call_nanoseconds(visits: Sequence[Seen], part: str = "", *, queued: bool = F
     Where calls were ``queued`` it is the quickest of each visit, which waited least. Where a call generates tokens it
     may be asked of its ``part``: the first token, or all steps together.
     """
-    each = [seen.visit for seen in visits]
+    # Unless nothing else is left: what the host took is no work of theirs.
+    each = [seen.visit for seen in visits if not seen.visit.is_stolen()] or [seen.visit for seen in visits]
     if queued:
         return median(min(visit.request_ns) for visit in each)
     if part and (tokens := each[0].tokens):

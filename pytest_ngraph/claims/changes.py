@@ -132,7 +132,8 @@ def decide_served(quantity: Quantity, bound: Bound, tolerance: float) -> Decisio
 
     def slower_side(found: Sequence[LaunchRecord]) -> Cell | None:
         for side, other in ((mine, theirs), (theirs, mine)):
-            if all(is_overloaded(one.prepared[side]) and not has_no_latency(one.prepared[other]) for one in found):
+            said = (is_overloaded(one.prepared[side]) and not has_no_latency(one.prepared[other]) for one in found)
+            if all(said) and not any(one.shared for one in found):
                 return side
         return None
 

@@ -128,12 +128,14 @@ def _decided_by_overload(quantity: Quantity, bound: Bound) -> Decision | None:
     source.records(quantity)
     if not any(map(_did_not_settle(cell), counted(quantity)[:first])):
         return None
-    found = until_confirmed(
-        quantity, wanted, lambda found: all(is_overloaded(record.prepared[cell]) for record in found)
-    )
-    found = found[: wanted if source.error_control else None]
+
+    def agree(found: Sequence[LaunchRecord]) -> bool:
+        # Whoever else used the CPUs may have kept it from keeping up.
+        return all(is_overloaded(record.prepared[cell]) and not record.shared for record in found)
+
+    found = until_confirmed(quantity, wanted, agree)[: wanted if source.error_control else None]
     verdict = Verdict.INCONCLUSIVE
-    if len(found) >= wanted and all(is_overloaded(record.prepared[cell]) for record in found):
+    if len(found) >= wanted and agree(found):
         verdict = Verdict.PASS if bound.at_least else Verdict.FAIL
     decision = _of_no_latency(quantity, found, verdict)
     if source.error_control:
@@ -187,10 +189,11 @@ def _clean_visits(record: LaunchRecord, cell: Cell, *, disturbed: bool) -> list[
     """Return the seconds of the calls of a launch that count, by visit."""
     visits: list[list[float]] = []
     held, found = record.visits_of(cell), summaries(record, cell)
+    # Calls in flight have no run-delay, so that beside others each of them is taken for what it is at worst.
     usable = [
         block
         for block, visit in held.items()
-        if not visit.stolen and (visit.in_flight_ns or found[block].ln_seconds is not None)
+        if (visit.in_flight_ns and not visit.is_stolen(shared=bool(record.shared))) or found[block].kept
     ]
     for visit in (held[block] for block in record.blocks_for([cell], usable, disturbed=disturbed)):
         if visit.in_flight_ns:

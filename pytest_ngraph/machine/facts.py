@@ -265,11 +265,12 @@ def snapshot(cpus: Iterable[int] = (), accelerator: str = "cpu") -> dict[str, An
     cpus = tuple(cpus)
     times = psutil.cpu_times()
     busy, stolen = used_seconds(cpus)
+    taken = sum(stolen) if stolen else None
     own = os.times()
     return {
         "at": time.monotonic(),
         "set_busy_seconds": busy,
-        "set_steal_seconds": stolen,
+        "set_steal_seconds": taken,
         "own_seconds": own.user + own.system + own.children_user + own.children_system,
         "load": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
         "busy_seconds": times.user + times.system + getattr(times, "irq", 0.0) + getattr(times, "softirq", 0.0),
@@ -285,21 +286,21 @@ def snapshot(cpus: Iterable[int] = (), accelerator: str = "cpu") -> dict[str, An
     }
 
 
-def used_seconds(cpus: Iterable[int]) -> tuple[float | None, float | None]:
-    """Return how long some CPUs have been busy since the start, and how long the host took them for somebody else.
+def used_seconds(cpus: Iterable[int]) -> tuple[float | None, tuple[float, ...]]:
+    """Return how long some CPUs have been busy since the start, and how long the host took each for somebody else.
 
-    Both are of all of them together, and None where the machine does not say.
+    The first is of all of them together, and None where the machine does not say. Then the second is empty.
     """
     import psutil
 
     cpus = tuple(cpus)
     each = psutil.cpu_times(percpu=True)
     if not cpus or max(cpus) >= len(each):
-        return None, None
+        return None, ()
     mine = [each[cpu] for cpu in cpus]
     parts = ("user", "nice", "system", "irq", "softirq")
     busy = sum(getattr(one, part, 0.0) for one in mine for part in parts)
-    return busy, sum(one.steal for one in mine) if hasattr(mine[0], "steal") else None
+    return busy, tuple(one.steal for one in mine) if hasattr(mine[0], "steal") else ()
 
 
 def busy_seconds(cpus: Iterable[int]) -> float | None:
@@ -333,21 +334,15 @@ def disturbance(begun: Mapping[str, Any], blocks_begun: Mapping[str, Any], ended
         return reason
     others = others_cpus(begun, ended) or 0.0
     said = f"other processes kept {others:.1f} of {cpus} CPUs busy"
+    if others > _MOST_SHARED * cpus:
+        return said
     stolen = (_difference(blocks_begun, ended, "set_steal_seconds") or 0.0) / (wall * cpus)
     if stolen > _MOST_STEAL:
         said = f"the host took {100 * stolen:.0f} % of the CPUs' time (steal)"
     elif others <= max(_MOST_OTHERS, cpus / 4):
         return ""
     # How calls to a GPU take other load was not measured.
-    return said if "gpu" in ended or others > _MOST_SHARED * cpus else Company(said)
-
-
-def is_stolen(seconds: float, wall: float, cpus: int) -> bool:
-    """Return whether the host took over 5 % of the time of so many CPUs, in these seconds of wall time.
-
-    The kernel counts in ticks: a single one may have been taken before, for the most part.
-    """
-    return seconds > max(_MOST_STEAL * wall * cpus, 1.5 / os.sysconf("SC_CLK_TCK"))
+    return said if "gpu" in ended else Company(said)
 
 
 def _hot_share(before: Mapping[str, Any], after: Mapping[str, Any], wall: float) -> float:

@@ -249,8 +249,9 @@ class Quantity:
             return ""
         if not record.shared:
             count = sum(cell in self.cells for cell, _ in record.unsteady)
+            stolen = sum(visit.is_stolen() for cell in self.cells for visit in record.visits_of(cell).values())
             of_visits = self.timed or self.metric.name == "cpu_percent"
-            if not of_visits or not (count or record.torn) or not record.holds(self.cells):
+            if not of_visits or not (count or stolen or record.torn) or not record.holds(self.cells):
                 return ""
             if self.of_launch(record) is not None:
                 return ""
@@ -258,6 +259,8 @@ class Quantity:
                 why = "the machine was in another state for most blocks"
                 return f"{why}; fewer than {record.least_blocks} of the others were steady for all of its cells"
             why = f"the machine was not steady around {units.count(count, 'visit')}"
+            if stolen:
+                why = f"the host took CPU time of {units.count(stolen, 'visit')} (steal)"
             left = (
                 "blocks without them are left" if self.is_relative else "others are left, which a time by itself needs"
             )

@@ -54,10 +54,9 @@ class StoreSink:
     def finish(self, invalid: str) -> None:
         """End the launch in the store. With a reason it does not count."""
         # By block and position, which one cell each has in a launch.
-        unsteady, stolen = (
-            sorted((block, self._positions[cell, block]) for cell, block in places)
-            for places in (self._counting.unsteady(), self._counting.stolen)
-        )
+        unsteady = sorted((block, self._positions[cell, block]) for cell, block in self._counting.unsteady())
+        taken = self._counting.stolen().items()
+        stolen = sorted((block, self._positions[cell, block], nanoseconds) for (cell, block), nanoseconds in taken)
         crowding = self._counting.own_crowding()
         kept = {"shared": self._counting.shared, "unsteady": unsteady, "stolen": stolen, "visits": len(self._positions)}
         ended = {**self._around["ended"], **kept, "crowding": crowding}

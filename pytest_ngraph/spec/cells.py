@@ -20,6 +20,8 @@ from pytest_ngraph.spec.shapes.mixes import is_mix
 from pytest_ngraph.spec.shapes.mixes import parse as parse_mix
 
 DENSE = "dense"
+# Of a CPU during a visit that counts. The kernel counts what a host takes in hundredths of a second.
+_MOST_STOLEN, _TICK_NS = 0.05, 10_000_000
 # As the ``replica`` of a cell: it runs beside others and is not measured itself.
 NEIGHBOUR = 2
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*\Z")
@@ -564,8 +566,9 @@ class Visit:
     and then those of its steps: two or more numbers a call.
 
     ``around`` is what glances at the machine gave just before and just after it, in each try, the last of which is this
-    one. It is empty where none were taken, and once its launch has ended and it is known which visits count. ``stolen``
-    is whether the host took so much of the CPUs' time meanwhile that it does not count.
+    one. It is empty where none were taken, and once its launch has ended and it is known which visits count.
+    ``stolen_ns`` is how long the host had one of its CPUs meanwhile, the one that it had for longest, in the ticks that
+    the kernel counts in.
     """
 
     calls: int
@@ -575,7 +578,15 @@ class Visit:
     faults: tuple[int, ...] = ()
     request_ns: tuple[int, ...] = ()
     around: tuple[tuple[Reading, Reading], ...] = field(default=(), compare=False, kw_only=True)
-    stolen: bool = field(default=False, compare=False, kw_only=True)
+    stolen_ns: int = field(default=0, compare=False, kw_only=True)
+
+    def is_stolen(self, *, shared: bool = False) -> bool:
+        """Return whether the host took too much of it: 5 % of a CPU and more than one tick, which may have been before.
+
+        Any tick is too much in a launch that is ``shared`` (docs/measuring.md, step 6).
+        """
+        most = 0 if shared else max(_MOST_STOLEN * sum(self.wall_ns), 1.5 * _TICK_NS)
+        return self.stolen_ns > most
 
     @property
     def tokens(self) -> int:
@@ -667,17 +678,20 @@ class LaunchRecord:
         Those for which the machine was steady around all of these visits. Where they are too few all of them count if
         ``disturbed`` ones may, as they would if nobody had looked: that is for comparisons if it is not said, whose
         sides are disturbed alike. A time by itself would only be too long. Of a launch that is torn, or that others
-        shared, too few are none (docs/measuring.md, step 6).
+        shared, or of whose visits the host took some, too few are none (docs/measuring.md, step 6).
         """
         blocks = sorted(usable)
-        if not self.is_disturbed:
+        shared = bool(self.shared)
+        each = (visit for cell in cells for visit in self.visits_of(cell).values() if visit.stolen_ns)
+        is_short = shared or any(visit.is_stolen(shared=shared) for visit in each)
+        if not self.is_disturbed and not is_short:
             return blocks
         least = self.least_blocks
         steady = [block for block in blocks if not any((cell, block) in self.unsteady for cell in cells)]
         if len(steady) >= least:
             return steady
         may_be = len(cells) > 1 if disturbed is None else disturbed
-        return blocks if may_be and not self.torn and (not self.shared or len(blocks) >= least) else []
+        return blocks if may_be and not self.torn and (not is_short or len(blocks) >= least) else []
 
     def visits_of(self, cell: Cell) -> dict[int, Visit]:
         """Return the visits to a cell by block."""
@@ -685,7 +699,9 @@ class LaunchRecord:
 
     def visits_for(self, cell: Cell) -> dict[int, Visit]:
         """Return those that count for what is said of the cell by itself (``blocks_for``)."""
-        visits = {block: visit for block, visit in self.visits_of(cell).items() if not visit.stolen}
+        every, shared = self.visits_of(cell), bool(self.shared)
+        # Where no verdict rests on it a disturbed number is of more use than none.
+        visits = {block: visit for block, visit in every.items() if not visit.is_stolen(shared=shared)} or every
         return {block: visits[block] for block in self.blocks_for([cell], visits)}
 
     def _index(self) -> dict[Cell, dict[int, Visit]]:

@@ -95,7 +95,7 @@ def summarise(visit: Visit, *, clean: bool = True, shared: bool = False) -> Visi
 
     A batch is clean by its run-delay only, never by its time: at most 1 % of its wall time. Where fewer than
     max(3, n/3) of n batches are left, the whole visit is widened to 2, 5, 10 %, else dropped (docs/measuring.md,
-    steps 6 and 7). A visit of one or two long batches needs all of them. Of one that the host took time of none is
+    steps 6 and 7). A visit of one or two long batches needs all of them. Of one that the host took too much of none is
     clean. Without run-delay, or with ``clean=False``, every batch counts. ``shared`` is the stricter rule for launches
     beside others, see ``clean_batches``. Raises SpecError for a visit whose arrays do not fit together or whose times
     are not positive.
@@ -124,9 +124,9 @@ def summarise_all(visits: Sequence[Visit]) -> list[VisitSummary]:
     """Return what ``summarise`` does of each of them, those with as many batches in one go."""
     alike: dict[tuple[int, ...], list[int]] = {}
     for place, visit in enumerate(visits):
-        if not visit.stolen:
+        if not visit.stolen_ns:
             alike.setdefault(_lengths(visit), []).append(place)
-    found = {place: summarise(visit) for place, visit in enumerate(visits) if visit.stolen}
+    found = {place: summarise(visit) for place, visit in enumerate(visits) if visit.stolen_ns}
     for lengths, places in alike.items():
         some = [visits[place] for place in places]
         made = _summarised(some) if _are_regular(lengths) else None
@@ -214,7 +214,8 @@ def clean_batches(visit: Visit, *, shared: bool = False) -> list[int]:
 
     In a launch that is ``shared`` with others nothing is widened: batches that wait for up to 10 % of their time would
     make the cell that waits more look slower by as much. A visit without run-delay is dropped, and one whose threads
-    waited for more than a third of the time that they could have run. One that the host took time of always is.
+    waited for more than a third of the time that they could have run. One that the host took too much of always is
+    (``Visit.is_stolen``).
     """
     return _clean(visit, shared=shared)[1]
 
@@ -222,7 +223,7 @@ def clean_batches(visit: Visit, *, shared: bool = False) -> list[int]:
 def _clean(visit: Visit, *, shared: bool) -> tuple[float, list[int]]:
     """Return the narrowest limit that leaves enough batches, and which it leaves. None where even the last does not."""
     total = len(visit.wall_ns)
-    if visit.stolen:
+    if visit.is_stolen(shared=shared):
         return RUN_DELAY_LIMITS[-1], []
     if not visit.run_delay_ns:
         return math.inf, [] if shared else list(range(total))

@@ -261,11 +261,13 @@ def launch_of(
     number, seed, protocol, invalid, seconds, text, should_be, shared, run, *texts = row
     kept, state, torn = of_one_state(visits, readings_of(text))
     usual = None if should_be is None else _reading(from_text(should_be))
-    shaken, taken = ({(block, position) for block, position in from_text(each)} for each in texts)
+    shaken = {(block, position) for block, position in from_text(texts[0])}
+    stolen = {(block, position): nanoseconds for block, position, nanoseconds in from_text(texts[1])}
     unsteady = frozenset(place for place in kept if (place[1], places[place]) in shaken)
-    for place, visit in kept.items() if taken else ():
-        if (place[1], places[place]) in taken:
-            kept[place] = replace(visit, stolen=True)
+    if stolen:
+        kept = {
+            place: replace(visit, stolen_ns=stolen.get((place[1], places[place]), 0)) for place, visit in kept.items()
+        }
     return LaunchRecord(
         number, int(seed), protocol, prepared, kept, invalid, seconds, state, usual, shared, run, unsteady, torn
     )

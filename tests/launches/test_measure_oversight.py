@@ -20,6 +20,7 @@ from pytest_ngraph.checks.oversight import (
     Seen,
     Watch,
     beyond_wall,
+    call_nanoseconds,
     children_of,
     objection,
     others_cpus,
@@ -96,12 +97,34 @@ def test_what_others_do_during_visits_is_what_is_busy_and_neither_the_worker_nor
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     busy, own = iter([100.0, 100.9]), iter([5.0, 5.1])
-    monkeypatch.setattr(facts, "used_seconds", lambda cpus: (next(busy), None))
+    monkeypatch.setattr(facts, "used_seconds", lambda cpus: (next(busy), ()))
     monkeypatch.setattr(time, "process_time", lambda: next(own))
     monkeypatch.setattr(CpuAccount, "read", lambda self: {7: 0})
     monkeypatch.setattr(CpuAccount, "since", lambda self, before: 300 * MS)
     found = Watch(CpuAccount(7), (0, 1)).answered(Visit(1, (MS,)))
     assert found.others_seconds == pytest.approx(0.5)
+    assert found.visit.stolen_ns == 0
+
+
+def test_what_the_host_took_of_a_visit_is_what_it_took_of_one_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of many CPUs a thread uses one. A counter that goes back, as some hosts' do, says nothing."""
+    for now, taken_ns in ((4.03, 30 * MS), (3.0, 0)):
+        stolen = iter([(2.0, 4.0, 1.0), (2.01, now, 1.0)])
+        monkeypatch.setattr(facts, "used_seconds", lambda cpus, stolen=stolen: (0.0, next(stolen)))
+        found = Watch(CpuAccount(os.getpid()), (0, 1, 2)).answered(Visit(1, (MS,)))
+        assert found.visit.stolen_ns == max(taken_ns, 10 * MS)
+    # Neither is one of another number of CPUs.
+    either = iter([(1.0, 2.0), ()])
+    monkeypatch.setattr(facts, "used_seconds", lambda cpus: (None, next(either)))
+    assert Watch(CpuAccount(os.getpid()), (0, 1)).answered(Visit(1, (MS,))).visit.stolen_ns == 0
+
+
+def test_what_a_call_took_is_of_visits_that_the_host_left_alone() -> None:
+    """Otherwise what a cache saves would hide behind what the host took of the timed calls."""
+    calm, lost = seen(1.0, 1.0), seen(50.0, 50.0)
+    lost = replace(lost, visit=replace(lost.visit, stolen_ns=1 << 40))
+    assert call_nanoseconds([calm, lost, lost]) == call_nanoseconds([calm])
+    assert call_nanoseconds([lost]) > 10 * call_nanoseconds([calm])
 
 
 def test_others_are_averaged_over_the_visits_in_which_they_are_known() -> None:
@@ -361,7 +384,7 @@ def test_threads_that_others_kept_waiting_are_not_held_against_a_cell() -> None:
     assert waits_for_itself([waiting(0.5, 0.5)] * 8) == ""
     assert waits_for_itself([waiting(0.9, None)] * 8) == ""
     # Behind a CPU that the host has taken threads wait, too, for nobody in here.
-    behind = [replace(each, visit=replace(each.visit, stolen=True)) for each in [waiting(0.6, 0.02)] * 7]
+    behind = [replace(each, visit=replace(each.visit, stolen_ns=1 << 40)) for each in [waiting(0.6, 0.02)] * 7]
     assert waits_for_itself(behind) == ""
     assert waits_for_itself([*behind, waiting(0.6, 0.02)]) != ""
     # Others were there in a few visits only, which are those that cannot be used.

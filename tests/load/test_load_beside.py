@@ -192,7 +192,7 @@ def test_without_error_control_others_are_not_looked_at(tmp_path: Path) -> None:
 
 def test_what_a_neighbour_uses_is_not_what_others_use(monkeypatch: pytest.MonkeyPatch) -> None:
     busy, own = iter([100.0, 100.9]), iter([5.0, 5.1])
-    monkeypatch.setattr(facts, "used_seconds", lambda cpus: (next(busy), None))
+    monkeypatch.setattr(facts, "used_seconds", lambda cpus: (next(busy), ()))
     monkeypatch.setattr(time, "process_time", lambda: next(own))
     monkeypatch.setattr(CpuAccount, "read", lambda self: {self.pid: 0})
     monkeypatch.setattr(CpuAccount, "since", lambda self, before: {7: 300, 8: 450}[self.pid] * MS)
@@ -212,7 +212,7 @@ def test_what_a_neighbour_uses_is_not_what_others_use(monkeypatch: pytest.Monkey
 
 
 def test_what_a_neighbour_is_not_known_to_have_used_is_nothing_that_others_did(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(facts, "used_seconds", lambda cpus: (time.monotonic(), None))
+    monkeypatch.setattr(facts, "used_seconds", lambda cpus: (time.monotonic(), ()))
     monkeypatch.setattr(CpuAccount, "since", lambda self, before: None if self.pid == 8 else 0)
     found = Watch(CpuAccount(7), (0, 1), CpuAccount(8)).answered(VISIT)
     assert found.others_seconds is None

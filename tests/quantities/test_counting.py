@@ -169,7 +169,8 @@ def test_a_machine_that_changes_its_state_does_so_beside_others_too() -> None:
 # Where the host takes the CPUs
 
 TAKEN = environment.Company("the host took 9 % of the CPUs' time (steal)")
-LOST = replace(ALONE, stolen=True)
+TICK_NS = 10_000_000
+LOST = replace(ALONE, stolen_ns=2 * TICK_NS)
 
 
 @pytest.mark.parametrize("left", [8, 3, 2, 0])
@@ -180,7 +181,7 @@ def test_a_launch_of_which_the_host_took_some_counts_with_three_visits_that_it_l
     made = counting(*((ONE, block, ALONE if block < left else LOST) for block in range(8)))
     said = "" if left >= 3 else f"{TAKEN}; {left} of 8 visits did not have to wait, and no cell has 3 of them"
     assert (made.why_not(SNAPSHOTS, 2), made.shared) == (said, "" if said else TAKEN)
-    assert made.stolen == {(ONE, block) for block in range(left, 8)}
+    assert made.stolen() == {(ONE, block): 2 * TICK_NS for block in range(left, 8)}
 
 
 @pytest.mark.usefixtures("undisturbed")
@@ -193,21 +194,69 @@ def test_of_a_launch_of_which_the_host_took_little_each_visit_has_its_account_to
     assert made.shared == "only 4 of 8 visits were usable, too much else ran on this machine"
 
 
+def test_a_visit_may_lose_a_twentieth_and_a_single_tick_and_beside_others_nothing() -> None:
+    short, long = replace(ALONE, wall_ns=(6_000_000,) * 10), replace(ALONE, wall_ns=(100_000_000,) * 10)
+    for stay, ticks, counts in ((short, 1, True), (short, 2, False), (long, 5, True), (long, 6, False)):
+        taken = replace(stay, stolen_ns=ticks * TICK_NS)
+        assert taken.is_stolen() is not counts
+        assert taken.is_stolen(shared=True)
+    assert not short.is_stolen(shared=True)
+
+
+def test_beside_others_what_lost_a_tick_is_not_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with run-delay: what is taken evenly, less than a visit may lose, makes two threads slower than one."""
+    monkeypatch.setattr(environment, "disturbance", lambda *_: TAKEN)
+    made = counting(*((ONE, block, replace(ALONE, stolen_ns=TICK_NS)) for block in range(8)))
+    assert "0 of 8 visits did not have to wait" in made.why_not(SNAPSHOTS, 2)
+
+
+@pytest.mark.parametrize("disturbance", ["", TAKEN])
+def test_a_cell_that_the_host_takes_far_more_from_than_from_others_has_no_visit_left(
+    disturbance: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A host with a quota stops who keeps both CPUs busy: what is left says how that is while nobody stops it."""
+    monkeypatch.setattr(environment, "disturbance", lambda *_: disturbance)
+    mine, all_of_it = {(ONE, block) for block in range(6)}, sum(ALONE.wall_ns)
+    visits = [(one, block, LOST if (one, block) in mine else ALONE) for block in range(8) for one in (ONE, OTHER)]
+    made = counting(*visits)
+    assert (made.why_not(SNAPSHOTS, 2), made.stolen()) == (
+        "",
+        dict.fromkeys(((ONE, each) for each in range(8)), all_of_it),
+    )
+    # Two visits of eight are chance.
+    made = counting(*(visits[:4] + [(one, block, ALONE) for one, block, _ in visits[4:]]))
+    assert made.stolen().keys() == {(ONE, 0), (ONE, 1)}
+
+
+def lost(places: set[tuple[Cell, int]], **fields: Any) -> LaunchRecord:
+    """Return a launch in which the host took CPU time of some visits, which are three times as long."""
+    visits = slowed(places).visits
+    taken = {place: replace(stay, stolen_ns=3 * TICK_NS * (place in places)) for place, stay in visits.items()}
+    return replace(slowed(set(), **fields), visits=taken, derived={})
+
+
 def test_what_the_host_took_from_counts_for_nothing_though_little_else_is_left() -> None:
-    """Not for a comparison, not for a time, its spread or single calls; not even as what is too long at worst."""
-    places = {(ONE, block) for block in range(6)}
-    steady = slowed(set())
-    taken = {place: replace(stay, stolen=place in places) for place, stay in slowed(places).visits.items()}
-    found = replace(steady, visits=taken, derived={})
-    assert value_of(found) == (0.0, 2)
-    assert summarise_all(list(taken.values())) == [*map(summarise, taken.values())]
-    assert list(found.visits_for(ONE)) == [6, 7]
-    assert calls_of(rows(found), ONE) == [[0.01] * 18]
+    """Not for a comparison, not for a time, its spread or single calls; and three blocks are left, or none."""
+    found = lost({(ONE, block) for block in range(5)})
+    assert value_of(found) == (0.0, 3)
+    assert summarise_all(list(found.visits.values())) == [*map(summarise, found.visits.values())]
+    assert list(found.visits_for(ONE)) == [5, 6, 7]
+    assert calls_of(rows(found), ONE) == [[0.01] * 27]
     spread = spread_of([found], ONE)
     assert spread is not None
-    assert spread.launches == ((1, (0.01,) * 2),)
-    arriving = {place: replace(stay, request_ns=stay.wall_ns) for place, stay in taken.items()}
-    assert calls_of(rows(replace(found, visits=arriving, derived={})), ONE) == [[0.01] * 18]
+    assert spread.launches == ((1, (0.01,) * 3),)
+    arriving = {place: replace(stay, request_ns=stay.wall_ns) for place, stay in found.visits.items()}
+    assert calls_of(rows(replace(found, visits=arriving, derived={})), ONE) == [[0.01] * 27]
+    for fields in ({}, {"shared": str(TAKEN)}):
+        few = lost({(ONE, block) for block in range(6)}, **fields)
+        assert combine(few, (ONE, OTHER), lambda ln: ln[0] - ln[1]) is None
+        assert combine(few, (OTHER,), lambda ln: ln[0]) is not None
+
+
+def test_where_no_verdict_rests_on_it_what_the_host_took_from_is_shown() -> None:
+    whole = replace(lost({(ONE, block) for block in range(8)}), protocol="quick")
+    assert value_of(whole)[0] == round(math.log(3), 3)
+    assert len(whole.visits_for(ONE)) == 8
 
 
 def test_what_stops_a_process_is_said_before_what_keeps_it_waiting(monkeypatch: pytest.MonkeyPatch) -> None:

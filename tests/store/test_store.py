@@ -586,14 +586,15 @@ def test_visits_around_which_the_machine_was_not_steady_are_known_when_read_back
             places[one, block] = position
             store.add_visit(launch_id, one, block, position, replace(wanted.visits[one, block], around=glances))
     store.finish_launch(
-        launch_id, environment={"unsteady": [(1, places[FASTER, 1])], "stolen": [(0, places[BASELINE, 0])]}
+        launch_id, environment={"unsteady": [(1, places[FASTER, 1])], "stolen": [(0, places[BASELINE, 0], 30_000_000)]}
     )
 
     (related,) = store.related({BASELINE: EVIDENCE[BASELINE], FASTER: EVIDENCE[FASTER]})
     for read in (*store.launches(EVIDENCE), *store.launches({FASTER: EVIDENCE[FASTER]}), *related.finished):
         assert read.visits.items() <= wanted.visits.items()
         assert read.unsteady == {(FASTER, 1)}
-        assert {place for place, stay in read.visits.items() if stay.stolen} == {(BASELINE, 0)} & read.visits.keys()
+        taken = {place: stay.stolen_ns for place, stay in read.visits.items() if stay.stolen_ns}
+        assert taken == {place: 30_000_000 for place in read.visits if place == (BASELINE, 0)}
     assert store.launches(EVIDENCE)[0].visits == related.finished[0].visits == wanted.visits
     assert store.launches({BASELINE: EVIDENCE[BASELINE]})[0].unsteady == frozenset()
     with closing(sqlite3.connect(path)) as raw:

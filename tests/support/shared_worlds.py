@@ -156,9 +156,10 @@ def _launches(
     waited = delay.sum(axis=-1)
     usable = (clean.sum(axis=-1) >= BATCHES / 3) & (waited <= (waited + BATCHES) / 3)
     if neighbour.stolen:
-        # A tick begins anywhere. As in ``machine.facts.is_stolen``, unless nobody asks.
+        # A tick begins anywhere. As in ``Visit.is_stolen``, unless nobody asks.
         ticks = np.floor(waited / _TICK + rng.random(waited.shape))
-        most = np.maximum(_MOST_STOLEN * _CPUS * (BATCHES + waited), 1.5 * _TICK)
+        shared = waited.sum(axis=(2, 3)) > _MOST_STOLEN * _CPUS * (BATCHES + waited).sum(axis=(2, 3))
+        most = np.maximum(_MOST_STOLEN * (BATCHES + waited), 1.5 * _TICK) * ~shared[..., None, None]
         clean, usable = np.ones(shape, bool), (ticks * _TICK <= most) | widened
     kept = np.where(clean & usable[..., None], ln, np.nan)
     ln_visit, quickest = each + _median(kept), each + np.fmin.reduce(kept, axis=-1)

@@ -86,10 +86,10 @@ def line(value: Any) -> str:
 
 def visit(data: Mapping[str, Any]) -> Visit:
     """Read a visit: at least one batch, which took some time, and of every other array one entry for each or none."""
-    others = ("calls", "around", "stolen")
+    others = ("calls", "around", "stolen_ns")
     arrays = {name: tuple(count(value) for value in values) for name, values in data.items() if name not in others}
     tries = tuple(map(pair, data.get("around", ())))
-    found = Visit(count(data["calls"], 1), **arrays, around=tries, stolen=flag(data.get("stolen", False)))
+    found = Visit(count(data["calls"], 1), **arrays, around=tries, stolen_ns=count(data.get("stolen_ns", 0)))
     batches = len(found.wall_ns)
     if not 0 < batches <= _MOST_BATCHES or not all(found.wall_ns):
         raise ValueError(f"{batches} batches, or one that took no time")

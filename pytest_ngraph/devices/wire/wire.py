@@ -25,7 +25,7 @@ from pytest_ngraph.texts.shown import cleaned, kept, one_line
 from pytest_ngraph.worker.answers import clean_placement
 
 # Raise this when a device of before and a client of after would misunderstand each other.
-PROTO = 3
+PROTO = 4
 METHODS = (
     "hello", "missing", "sides", "known", "artifacts", "build", "tune", "launch", "memory", "evaluate", "agree",
     "power",
@@ -205,8 +205,8 @@ class Lines:
     def visited(self, cell: Cell, block: int, position: int, visit: Visit) -> None:
         """Write one visit."""
         arrays = {each.name: getattr(visit, each.name) for each in fields(visit) if each.compare}
-        if visit.stolen:
-            arrays["stolen"] = True
+        if visit.stolen_ns:
+            arrays["stolen_ns"] = visit.stolen_ns
         if visit.around:
             arrays["around"] = [_pair_to_json(pair) for pair in visit.around]
         self.say("visited", cell=self._numbers[cell], block=block, position=position, visit=arrays)
