@@ -171,7 +171,8 @@ def _at_looks(cell: Measurement, percentile: float, limit: Bound, planned: float
     for look, level in looks_of(cell.source, planned):
         first = records[:look]
         rows = quantity.rows_of(first)
-        if len(first) == look and all(is_overloaded(record.prepared[cell.cell]) for record in first):
+        grew = (is_overloaded(record.prepared[cell.cell]) and not record.shared for record in first)
+        if len(first) == look and all(grew):
             return Verdict.FAIL
         if len(rows) < look:
             # Too few, or a queue that did not settle in one of them.

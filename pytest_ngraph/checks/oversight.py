@@ -227,6 +227,12 @@ def others_cpus(visits: Sequence[Seen]) -> float | None:
     return max(0.0, sum(seconds for seconds, _ in known) / (wall_ns * 1e-9)) if wall_ns else None
 
 
+def stolen_share(visits: Sequence[Seen]) -> float:
+    """Return for which part of these visits the host had one of the CPUs, the one of each that it had for longest."""
+    wall_ns = sum(seen.wall_ns for seen in visits)
+    return min(1.0, sum(seen.visit.stolen_ns for seen in visits) / wall_ns) if wall_ns else 0.0
+
+
 def call_nanoseconds(visits: Sequence[Seen], part: str = "", *, queued: bool = False) -> float:
     """Return what a call took by what the visits say. Of several in flight, from its submission to its completion.
 

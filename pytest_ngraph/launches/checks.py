@@ -17,6 +17,7 @@ from pytest_ngraph.checks.oversight import (
     call_nanoseconds,
     objection,
     others_cpus,
+    stolen_share,
     threads_allowed,
     waits_for_itself,
 )
@@ -26,6 +27,8 @@ from pytest_ngraph.load.scenarios import rate_of
 from pytest_ngraph.spec.cells import TIMED, Cell, CompileRecord, Outcome, Protocol
 
 _PROBED_CALLS = 100
+# Of others from here on it is said what they did.
+_OTHERS_CPUS = 0.1
 
 
 class Ask(TypingProtocol):
@@ -57,9 +60,20 @@ class Checks:
         self._seen.setdefault(cell, []).append(seen)
         return ""
 
-    def beside(self, cell: Cell) -> float | None:
-        """Return how many CPUs others kept busy during the visits to a cell, None where that is not known."""
-        return others_cpus(self._seen.get(cell, []))
+    def beside(self, records: Mapping[Cell, CompileRecord]) -> dict[Cell, CompileRecord]:
+        """Return the records with what others used of the CPUs during the visits, and what the host took, if anything.
+
+        It is said of all cells if it is of one, so that they can be compared.
+        """
+        found, seen = dict(records), {cell: self._seen.get(cell, []) for cell in records}
+        others = {cell: others_cpus(each) for cell, each in seen.items()}
+        if max((cpus or 0.0 for cpus in others.values()), default=0.0) >= _OTHERS_CPUS:
+            known = {cell: None if cpus is None else round(cpus, 3) for cell, cpus in others.items()}
+            found = {cell: replace(record, others_cpus=known[cell]) for cell, record in found.items()}
+        stolen = {cell: round(stolen_share(each), 4) for cell, each in seen.items()}
+        if any(stolen.values()):
+            found = {cell: replace(record, stolen_share=stolen[cell]) for cell, record in found.items()}
+        return found
 
     def clocks(self, cell: Cell, record: CompileRecord) -> CompileRecord:
         """Hold what the visits said against this process's clock and the kernel's account of the CPU time."""

@@ -205,9 +205,7 @@ def _one_launch(
         raise CompileFailed(f"{cell.label}: {record.outcome}: {record.reason}")
     ended = environment.snapshot(cpus)
     counting.unstable()
-    stolen = counting.stolen()
-    visits = {place: replace(visit, stolen_ns=stolen.get(place, 0)) for place, visit in sink.visits.items()}
-    kept, state, torn = of_one_state(visits, counting.readings)
+    kept, state, torn = of_one_state(sink.visits, counting.readings)
     invalid = counting.why_not((begun, sink.blocks_begun, ended), len(cpus), known.mode)
     seconds = time.monotonic() - began
     if not invalid:

@@ -40,8 +40,6 @@ from pytest_ngraph.worker.answers import record_of, refusal
 __all__ = ["GroupTooLarge", "LaunchPlan", "Sink", "memory_pass", "run_launch"]
 # Glances around longer visits say nothing of them.
 _LONGEST_SECONDS = 1.0
-# Of others from here on it is said what they did.
-_OTHERS_CPUS = 0.1
 
 
 class GroupTooLarge(NgraphError):
@@ -237,12 +235,10 @@ class _Launch:
 
     def note_others(self) -> None:
         """Add to the records what others did during the visits, where they did anything."""
-        alive = list(filter(self._alive, self._plan.cells))
-        beside = {cell: self._checks.beside(cell) for cell in alive}
-        if max((cpus or 0.0 for cpus in beside.values()), default=0.0) >= _OTHERS_CPUS:
-            for cell, cpus in beside.items():
-                known = None if cpus is None else round(cpus, 3)
-                self._record(cell, replace(self._records[cell], others_cpus=known))
+        alive = {cell: self._records[cell] for cell in self._plan.cells if self._alive(cell)}
+        for cell, record in self._checks.beside(alive).items():
+            if record != self._records[cell]:
+                self._record(cell, record)
 
     def judge_clocks(self) -> None:
         """Hold what each cell's visits said of themselves against this process's clock and the kernel's account.
@@ -496,7 +492,8 @@ class _Launch:
                 progress=watch.bound,
             )
             seen = None if isinstance(answer, CompileRecord) else watch.answered(_visit_of(answer))
-            self._loads.visited(cell, answer)
+            if seen is None or not seen.visit.is_stolen():
+                self._loads.visited(cell, answer)
         except WorkerEnded as ended:
             self._lost_worker(cell, ended)
             answer, seen = self._records[cell], None

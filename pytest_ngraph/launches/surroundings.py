@@ -52,7 +52,6 @@ class Surroundings:
         self._readings: list[tuple[Reading, Reading] | None] = []
         self._visits: dict[tuple[Cell, int], tuple[Around, ...]] = {}
         self._stolen: set[tuple[Cell, int]] = set()
-        self._taken_from = Followed()
 
     def start(self, cpus: Sequence[int]) -> None:
         """Start the reference kernel on these CPUs. Without it nothing is waited for."""
@@ -111,12 +110,11 @@ class Surroundings:
     def visited_steadily(self, cell: Cell, visit: Callable[[], Visit | None], most_tries: int) -> Visit | None:
         """Return a visit with the glances around it: again where the machine was not as usual, or None where it failed.
 
-        Nor is it as usual where the host took a CPU between two glances. A cell that it takes more from than from the
-        others is not visited again for it, either.
-        Each is made ``most_tries`` times at most, with 0 without a glance, and waiting and visiting again may take as
-        long as was spared for it. After that visits are taken as they come; which of them count is found from their
-        glances, when the launch has ended. A cell that is followed by an unusual machine more often than others is not
-        visited again for it: it would be rid of such visits.
+        Nor is it as usual where the host took a CPU between two glances. Each is made ``most_tries`` times at most,
+        with 0 without a glance, and waiting and visiting again may take as long as was spared for it. After that
+        visits are taken as they come; which of them count is found from their glances, and from what the host took,
+        when the launch has ended. A cell that is followed by an unusual machine more often than others is not visited
+        again for it: it would be rid of such visits.
         """
         tries: list[Around] = []
         place = cell, len(self._readings)
@@ -134,9 +132,7 @@ class Surroundings:
             was_usual, stayed_usual = self._is_usual(before), self._is_usual(after)
             if was_usual:
                 self._followed.by(cell, unusual=not stayed_usual)
-            self._taken_from.by(cell, unusual=taken.is_stolen())
-            is_steady = was_usual and (stayed_usual or self._followed.is_own_doing(cell))
-            is_steady = is_steady and (not taken.is_stolen() or self._taken_from.is_own_doing(cell))
+            is_steady = was_usual and (stayed_usual or self._followed.is_own_doing(cell)) and not taken.is_stolen()
             self._spare_seconds -= 0.0 if is_steady else time.monotonic() - began
             if is_steady or self._spare_seconds <= 0 or len(tries) == most_tries:
                 self._visits[place] = tuple(tries)

@@ -249,9 +249,11 @@ class Quantity:
             return ""
         if not record.shared:
             count = sum(cell in self.cells for cell, _ in record.unsteady)
-            stolen = sum(visit.is_stolen() for cell in self.cells for visit in record.visits_of(cell).values())
             of_visits = self.timed or self.metric.name == "cpu_percent"
-            if not of_visits or not (count or stolen or record.torn) or not record.holds(self.cells):
+            if not of_visits or not record.holds(self.cells):
+                return ""
+            stolen = sum(visit.is_stolen() for cell in self.cells for visit in record.visits_of(cell).values())
+            if not (count or stolen or record.torn):
                 return ""
             if self.of_launch(record) is not None:
                 return ""

@@ -55,7 +55,7 @@ class StoreSink:
         """End the launch in the store. With a reason it does not count."""
         # By block and position, which one cell each has in a launch.
         unsteady = sorted((block, self._positions[cell, block]) for cell, block in self._counting.unsteady())
-        taken = self._counting.stolen().items()
+        taken = self._counting.stolen.items()
         stolen = sorted((block, self._positions[cell, block], nanoseconds) for (cell, block), nanoseconds in taken)
         crowding = self._counting.own_crowding()
         kept = {"shared": self._counting.shared, "unsteady": unsteady, "stolen": stolen, "visits": len(self._positions)}

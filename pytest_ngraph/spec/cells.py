@@ -21,7 +21,7 @@ from pytest_ngraph.spec.shapes.mixes import parse as parse_mix
 
 DENSE = "dense"
 # Of a CPU during a visit that counts. The kernel counts what a host takes in hundredths of a second.
-_MOST_STOLEN, _TICK_NS = 0.05, 10_000_000
+_MOST_STOLEN, _MOST_SHARED, _TICK_NS = 0.05, 0.01, 10_000_000
 # As the ``replica`` of a cell: it runs beside others and is not measured itself.
 NEIGHBOUR = 2
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*\Z")
@@ -452,7 +452,8 @@ class CompileRecord:
     ``compilers.equality``), and ``top1_matches`` of ``top1_samples`` samples have the class of the reference.
     ``outputs_told_apart`` says whether the outputs of other inputs would have been refused, or None where that was not
     found out. ``implausible`` says that calls were faster than the machine can be, where they were. ``others_cpus`` is
-    how many CPUs of the set other processes kept busy during the visits to the cell, on average. ``tuning_seconds``
+    how many CPUs of the set other processes kept busy during the visits to the cell, on average, and ``stolen_share``
+    for which part of their time the host had one of its CPUs, those among them that were made again. ``tuning_seconds``
     and ``tuning_trials`` are what the search has cost in all, in whatever runs, where there was one.
     ``slow_start_seconds`` is the part of the warm-up in which calls were not yet as fast as they stayed.
     ``device_call_seconds`` is a call as the accelerator itself times it, ``copy_in_seconds`` and ``copy_out_seconds``
@@ -492,6 +493,7 @@ class CompileRecord:
     outputs_told_apart: bool | None = None
     implausible: str = ""
     others_cpus: float | None = None
+    stolen_share: float | None = None
     evaluation: Evaluation | None = None
     agreed: Agreed | None = None
     achieved: tuple[tuple[str, int], ...] = ()
@@ -583,10 +585,12 @@ class Visit:
     def is_stolen(self, *, shared: bool = False) -> bool:
         """Return whether the host took too much of it: 5 % of a CPU and more than one tick, which may have been before.
 
-        Any tick is too much in a launch that is ``shared`` (docs/measuring.md, step 6).
+        In a launch that is ``shared`` 1 % is too much, and of a short visit any tick (docs/measuring.md, step 6).
         """
-        most = 0 if shared else max(_MOST_STOLEN * sum(self.wall_ns), 1.5 * _TICK_NS)
-        return self.stolen_ns > most
+        if not self.stolen_ns:
+            return False
+        lasted = sum(self.wall_ns)
+        return self.stolen_ns > (_MOST_SHARED * lasted if shared else max(_MOST_STOLEN * lasted, 1.5 * _TICK_NS))
 
     @property
     def tokens(self) -> int:
@@ -699,9 +703,10 @@ class LaunchRecord:
 
     def visits_for(self, cell: Cell) -> dict[int, Visit]:
         """Return those that count for what is said of the cell by itself (``blocks_for``)."""
-        every, shared = self.visits_of(cell), bool(self.shared)
-        # Where no verdict rests on it a disturbed number is of more use than none.
-        visits = {block: visit for block, visit in every.items() if not visit.is_stolen(shared=shared)} or every
+        visits, shared = self.visits_of(cell), bool(self.shared)
+        if protocol_of(self.protocol).error_control:
+            # Where no verdict rests on it a disturbed number is of more use than none.
+            visits = {block: visit for block, visit in visits.items() if not visit.is_stolen(shared=shared)}
         return {block: visits[block] for block in self.blocks_for([cell], visits)}
 
     def _index(self) -> dict[Cell, dict[int, Visit]]:

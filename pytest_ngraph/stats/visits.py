@@ -124,9 +124,9 @@ def summarise_all(visits: Sequence[Visit]) -> list[VisitSummary]:
     """Return what ``summarise`` does of each of them, those with as many batches in one go."""
     alike: dict[tuple[int, ...], list[int]] = {}
     for place, visit in enumerate(visits):
-        if not visit.stolen_ns:
+        if not visit.is_stolen():
             alike.setdefault(_lengths(visit), []).append(place)
-    found = {place: summarise(visit) for place, visit in enumerate(visits) if visit.stolen_ns}
+    found = {place: summarise(visit) for place, visit in enumerate(visits) if visit.is_stolen()}
     for lengths, places in alike.items():
         some = [visits[place] for place in places]
         made = _summarised(some) if _are_regular(lengths) else None

@@ -264,10 +264,9 @@ def launch_of(
     shaken = {(block, position) for block, position in from_text(texts[0])}
     stolen = {(block, position): nanoseconds for block, position, nanoseconds in from_text(texts[1])}
     unsteady = frozenset(place for place in kept if (place[1], places[place]) in shaken)
-    if stolen:
-        kept = {
-            place: replace(visit, stolen_ns=stolen.get((place[1], places[place]), 0)) for place, visit in kept.items()
-        }
+    for place in kept if stolen else ():
+        if taken_ns := stolen.get((place[1], places[place])):
+            kept[place] = replace(kept[place], stolen_ns=taken_ns)
     return LaunchRecord(
         number, int(seed), protocol, prepared, kept, invalid, seconds, state, usual, shared, run, unsteady, torn
     )

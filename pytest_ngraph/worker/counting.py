@@ -12,7 +12,7 @@ from pytest_ngraph.machine import facts as environment
 from pytest_ngraph.machine import modes
 from pytest_ngraph.spec.cells import LEAST_BLOCKS, Cell, CompileRecord, Outcome, Reading, Visit
 from pytest_ngraph.spec.states import away, why_changed, why_disturbed
-from pytest_ngraph.spec.states.steadiness import Around, Followed, crowding_of, unsteady
+from pytest_ngraph.spec.states.steadiness import Around, crowding_of, unsteady
 from pytest_ngraph.stats.visits import clean_batches, summarise
 
 Snapshots = tuple[Mapping[str, Any], Mapping[str, Any], Mapping[str, Any]]
@@ -31,14 +31,13 @@ class Counting:
     records: dict[Cell, CompileRecord] = field(default_factory=dict)
     readings: list[tuple[Reading, Reading] | None] = field(default_factory=list)
     shared: str = ""
+    # How long the host had a CPU in each visit, in nanoseconds, by cell and block, where it had any.
+    stolen: dict[tuple[Cell, int], int] = field(default_factory=dict)
     # What is usual on the machine, where that is known (``spec.states.steadiness``).
     crowding: float | None = None
     # Of each visit its cell, its block, and whether it counts by the usual rule and by that for shared launches.
     _visits: list[tuple[Cell, int, bool, bool]] = field(default_factory=list)
     _around: dict[tuple[Cell, int], Sequence[Around]] = field(default_factory=dict)
-    _stolen: dict[tuple[Cell, int], int] = field(default_factory=dict)
-    _lasted: dict[tuple[Cell, int], int] = field(default_factory=dict)
-    _taken_from: Followed = field(default_factory=Followed)
     _faults: dict[Cell, list[float]] = field(default_factory=dict)
     _has_run_delay: bool = False
 
@@ -48,9 +47,8 @@ class Counting:
         is_usable = summary.ln_seconds is not None
         self._visits.append((cell, block, is_usable, is_usable and bool(clean_batches(visit, shared=True))))
         self._around[cell, block] = visit.around
-        self._stolen[cell, block] = visit.stolen_ns
-        self._lasted[cell, block] = sum(visit.wall_ns)
-        self._taken_from.by(cell, unusual=visit.is_stolen())
+        if visit.stolen_ns:
+            self.stolen[cell, block] = visit.stolen_ns
         self._has_run_delay = self._has_run_delay or bool(visit.run_delay_ns)
         if summary.faults_per_call is not None:
             self._faults.setdefault(cell, []).append(summary.faults_per_call)
@@ -58,16 +56,6 @@ class Counting:
     def unsteady(self) -> frozenset[tuple[Cell, int]]:
         """Return the visits, by cell and block, around which the machine was not steady (docs/measuring.md, step 6)."""
         return unsteady(self._around, self.readings, self.crowding)
-
-    def stolen(self) -> dict[tuple[Cell, int], int]:
-        """Return how long the host had a CPU in each visit, in nanoseconds, by cell and block, where it had any.
-
-        A cell that it takes far more visits from than from others brings that about, by how many CPUs it keeps busy
-        where the host allows fewer: when it is fast says how it is when nobody stops it. It has lost all of its visits.
-        """
-        own = {cell for cell, _ in self._stolen if self._taken_from.is_own_doing(cell)}
-        each = {place: self._lasted[place] if place[0] in own else taken for place, taken in self._stolen.items()}
-        return {place: taken for place, taken in each.items() if taken}
 
     def own_crowding(self) -> float | None:
         """Return that of the launch itself, None where it is not known."""
@@ -116,8 +104,7 @@ class Counting:
         disturbance = environment.disturbance(*snapshots, max(1, cpus))
         if disturbance and not isinstance(disturbance, environment.Company):
             return disturbance
-        mine = {cell for cell, *_ in self._visits if self._taken_from.is_own_doing(cell)}
-        usual = [(block, usable and cell not in mine) for cell, block, usable, _ in self._visits]
+        usual = [(block, usable) for _, block, usable, _ in self._visits]
         disturbance = disturbance or why_disturbed(usual)
         if not disturbance:
             changed = why_changed(usual, self.readings, least=LEAST_BLOCKS)
@@ -125,7 +112,7 @@ class Counting:
         if not self._has_run_delay:
             # Which visits had to wait is not known, so none is trusted.
             return str(disturbance)
-        alone = [(cell, block) for cell, block, _, is_alone in self._visits if is_alone and cell not in mine]
+        alone = [(cell, block) for cell, block, _, is_alone in self._visits if is_alone]
         if changed := why_changed([(block, True) for _, block in alone], self.readings):
             return changed
         outside, left = away(self.readings), dict[Cell, int]()

@@ -114,6 +114,10 @@ class Made:
         """Return how many CPUs others keep busy during the visits to a cell, None where that is not known."""
         return None
 
+    def stolen_share(self, cell: Cell) -> float | None:
+        """Return for which part of the visits to a cell the host had a CPU, None where it had none."""
+        return None
+
 
 @dataclass
 class Quiet:
@@ -276,7 +280,7 @@ class Laboratory:
             outcome = made.outcome if cell.compiler == FAST else Outcome.OK
             others = made.others_cpus(cell)
             given = {"compile_seconds": made.compile_seconds, "call_seconds": 0.01, "model_bytes": made.model_bytes}
-            given["max_error"] = made.max_error
+            given |= {"max_error": made.max_error, "stolen_share": made.stolen_share(cell)}
             sink.prepared(cell, CompileRecord(outcome, others_cpus=others, **given))  # type: ignore[arg-type]
         for block, readings in enumerate(made.readings):
             for position, cell in enumerate(plan.cells):

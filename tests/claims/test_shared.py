@@ -55,6 +55,22 @@ class Beside(Made):
         return self.others(cell)
 
 
+@dataclass(frozen=True)
+class Taken(Made):
+    """A launch in which the host took ticks of some visits, by cell and block, and these are three times as long."""
+
+    ticks: Callable[[Cell, int], int] = lambda cell, block: 2 * (cell.compiler == FAST and block in (0, 3, 5))
+    share: Callable[[Cell], float | None] = lambda cell: 0.02
+
+    def visit(self, cell: Cell, block: int) -> Visit:
+        ticks = self.ticks(cell, block)
+        walls = tuple(wall * (3 if ticks else 1) for wall in self.wall_ns(cell, block))
+        return Visit(self.together, walls, walls, (0,) * len(walls), stolen_ns=10_000_000 * ticks)
+
+    def stolen_share(self, cell: Cell) -> float | None:
+        return self.share(cell)
+
+
 def beside(*values: float, **how: object) -> list[Made]:
     return [Beside(value, **how) for value in values]  # type: ignore[arg-type]
 
@@ -375,3 +391,45 @@ def test_a_cell_that_settles_in_the_third_launch_is_judged(lab: Laboratory) -> N
     lab.script = [*[Made(1.2, outcome=Outcome.UNSTABLE)] * 2, *speedups(1.2, 1.21, 1.19)]
     decision = by_all(lab)
     assert (decision.verdict, lab.launched) == ("pass", 5)
+
+
+# What the host takes
+
+
+def test_visits_that_the_host_took_from_have_no_say_wherever_they_are_judged(lab: Laboratory) -> None:
+    lab.script = [Taken(value) for value in (1.2, 1.21, 1.19)]
+    decision = by_all(lab)
+    assert (decision.verdict, lab.launched, decision.notes) == ("pass", 3, ())
+    assert decision.estimate.value == pytest.approx(1.2, rel=0.01)
+
+
+def test_a_launch_of_which_the_host_took_more_counts_with_what_lost_nothing(lab: Laboratory) -> None:
+    reason = "the host took 9 % of the CPUs' time (steal)"
+    lab.script = [Taken(value, invalid=Company(reason)) for value in (1.2, 1.21, 1.19)]
+    decision = by_all(lab)
+    assert (decision.verdict, lab.tally.invalid_launches) == ("pass", 0)
+    assert decision.notes == (f"3 of 3 launches beside others, 9 of 48 visits dropped that had to wait ({reason})",)
+
+
+def test_launches_that_lost_all_visits_to_a_cell_are_not_made_again_and_again(lab: Laboratory) -> None:
+    """The launch as a whole lost little, so that it counts for the others."""
+    lab.script = [Taken(1.2, ticks=lambda cell, block: 2 * (cell.compiler == FAST and block < 6))] * 3
+    decision = by_all(lab)
+    assert (decision.verdict, lab.launched) == ("invalid", 3)
+    assert "the host took CPU time of 6 visits (steal); fewer than 3 blocks without them are left" in decision.reason
+
+
+@pytest.mark.parametrize("whose", [FAST, BASELINE])
+def test_whom_the_host_stops_more_than_others_is_not_compared_by_the_visits_that_it_left(
+    lab: Laboratory, whose: object
+) -> None:
+    """A host with a quota stops who keeps more CPUs busy: between two stops that one is faster than it ever is."""
+    lab.script = [
+        Taken(value, ticks=lambda cell, block: 0, share=lambda cell: 0.3 if cell.compiler == whose else 0.01)
+        for value in (1.2, 1.21, 1.19)
+    ]
+    decision = by_all(lab)
+    assert decision.verdict == "invalid"
+    assert "the host took a CPU for " in decision.reason
+    assert decision.reason.endswith("of all cells of the claim (steal): what it stopped looks like what is slow")
+    assert "30 % of the time of" in decision.reason or "1 % of the time of" in decision.reason

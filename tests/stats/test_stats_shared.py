@@ -6,6 +6,7 @@ the check that others are beside all cells alike.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -103,21 +104,22 @@ def test_widening_visits_as_alone_would_fail_what_waits_a_little_more() -> None:
 
 # What a host takes for its other guests: of two CPUs half of what it takes of one.
 HOSTS = {
+    "4 %, in bursts of ticks": Neighbour(0.08, collide=ALWAYS, stolen=True),
     "5 %, in bursts of visits": Neighbour(0.1, period=300.0, collide=ALWAYS, stolen=True),
     "8 %, in bursts of visits": Neighbour(0.16, period=300.0, collide=ALWAYS, stolen=True),
     "20 %, in bursts of visits": Neighbour(0.4, period=300.0, collide=ALWAYS, stolen=True),
-    "20 %, ten times as often of one cell": Neighbour(0.4, period=300.0, collide=(0.1, 1.0, 0.1), stolen=True),
-    "4 %, in bursts of ticks": Neighbour(0.08, collide=ALWAYS, stolen=True),
-    "4 %, evenly, half of it of one cell": Neighbour(0.08, period=10.0, collide=(0.5, 1.0, 0.5), stolen=True),
 }
 # Of which each visit of a launch loses something, or each launch nearly all.
 THROUGHOUT = {
     "8 %, in bursts of ticks": Neighbour(0.16, collide=ALWAYS, stolen=True),
     "8 %, evenly": Neighbour(0.16, period=2.0, collide=ALWAYS, stolen=True),
     "10 %, in step with visits": Neighbour(0.2, period=35.0, jitter=0.0, locked=True, collide=ALWAYS, stolen=True),
-    "15 %, evenly, of one cell": Neighbour(0.3, period=2.0, collide=(0.0, 1.0, 0.0), stolen=True),
-    "15 %, half of it of one cell": Neighbour(0.3, period=10.0, collide=(0.5, 1.0, 0.5), stolen=True),
     "40 %, for a whole launch or not at all": Neighbour(0.8, period=2000.0, collide=ALWAYS, stolen=True),
+    "10 % of one cell, evenly": Neighbour(0.2, period=1.0, jitter=0.0, collide=(0.0, 1.0, 0.0), stolen=True),
+    "15 % of one cell and half of that of the others": Neighbour(
+        0.3, period=10.0, collide=(0.5, 1.0, 0.5), stolen=True
+    ),
+    "15 % of the baseline, in bursts of visits": Neighbour(0.3, period=300.0, collide=(1.0, 0.0, 1.0), stolen=True),
 }
 
 
@@ -131,17 +133,17 @@ def test_where_a_host_takes_the_cpus_gates_are_decided_rightly_or_said_to_be_inv
         if world in HOSTS:
             assert not falls_short(round(each.decided * GATES), GATES, 0.8)
         else:
-            assert each.invalid > 0.7 * GATES
+            assert falls_short(round(each.decided * GATES), GATES, 0.8)
 
 
 @pytest.mark.parametrize("share", [0.3, 0.5])
 def test_who_does_not_ask_what_the_host_took_fails_the_cell_that_it_takes(share: float) -> None:
     """The negative control. At 0.3 it takes 5 % of the CPUs over a launch, which was held to be harmless."""
-    mine = Neighbour(share, period=300.0, collide=(0.0, 1.0, 0.0), stolen=True)
+    mine = Neighbour(share, period=300.0, collide=(0.0, 1.0, 0.0), stolen=True, visible=False)
     assert at_bound(mine, seed=19, widened=True).fails > 0.5 * GATES
-    found = at_bound(mine, seed=19)
-    assert not exceeds(found.fails, GATES, RATE)
-    assert found.passes > 0.9 * GATES
+    assert not exceeds(at_bound(mine, seed=19).fails, GATES, RATE)
+    # Whom it takes that much from says less than it seems to when it does not.
+    assert at_bound(replace(mine, visible=True), seed=19).invalid > 0.5 * GATES
 
 
 def test_that_long_batches_are_hit_more_often_biases_nothing_that_matters() -> None:

@@ -24,7 +24,7 @@ BLOCKS, BATCHES, CELLS = 8, 24, 3  # baseline, compiled, second process of the b
 _PAUSE = 5  # between two visits
 # A visit lasts 60 ms, so that a tick of 10 ms is so many batches; and what it may lose, of two CPUs.
 _TICK, _MOST_STOLEN, _CPUS = 4, 0.05, 2
-_CONTROL, _UNEVEN, _UNEVEN_CPUS = 0.025, 0.01, 0.25
+_CONTROL, _UNEVEN, _UNEVEN_CPUS, _UNEVEN_STOLEN = 0.025, 0.01, 0.25, 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +33,8 @@ class Neighbour:
 
     ``period`` is from one burst to the next; it varies by ``jitter`` of itself, and begins anywhere unless ``locked``.
     Of the batches beside it ``collide`` wait, by cell, and the others are slower by ``slow``, by cell. ``only`` is the
-    one cell beside which it is. ``visible`` says whether the machine's account of its CPUs shows it. ``stolen`` is of a
-    host: what its other guests take shows in no run-delay, nor as what others did, but in ticks of each visit.
+    one cell beside which it is. ``visible`` says whether the machine's account of its CPUs shows beside whom it was.
+    ``stolen`` is of a host: what its other guests take shows in no run-delay but in ticks.
     """
 
     share: float
@@ -94,14 +94,17 @@ def judge_beside(
     )
     beside = np.take_along_axis(beside, order[..., None], axis=1)
     at_bound = Gates(values, np.nan_to_num(within), np.ones(gates))
-    others = beside if neighbour.visible and not neighbour.stolen else None
+    others = beside if neighbour.visible else None
+    least = _UNEVEN_STOLEN if neighbour.stolen else _UNEVEN_CPUS
     return [
-        _judged(at_bound.at(shift), fastest + shift, twins, others, gave_up, budget)
+        _judged(at_bound.at(shift), fastest + shift, twins, others, gave_up, budget, least)
         for shift in (truth * TOLERANCES for truth in truths)
     ]
 
 
-def _judged(gates: Gates, fastest: Array, twins: Array, beside: Array | None, gave_up: Flags, budget: int) -> Outcome:
+def _judged(
+    gates: Gates, fastest: Array, twins: Array, beside: Array | None, gave_up: Flags, budget: int, least: float
+) -> Outcome:
     """Judge gates whose launches without a value come last."""
     looks = looks_for(budget, TOLERANCE)
     with np.errstate(invalid="ignore"):
@@ -109,7 +112,7 @@ def _judged(gates: Gates, fastest: Array, twins: Array, beside: Array | None, ga
         used = (verdicts.launches + verdicts.fresh).astype(float)
         judged = verdicts.passed | verdicts.failed
         opposed = judged & _opposed(fastest, verdicts.passed, used)
-        refused = judged & (_violated(twins, used) | (_uneven(beside, used) if beside is not None else False))
+        refused = judged & (_violated(twins, used) | (_uneven(beside, used, least) if beside is not None else False))
     # What was given up without a verdict has fewer launches than its next look.
     starved = ~judged & gave_up.any(axis=1)
     stands = ~refused & ~opposed
@@ -161,11 +164,13 @@ def _launches(
         shared = waited.sum(axis=(2, 3)) > _MOST_STOLEN * _CPUS * (BATCHES + waited).sum(axis=(2, 3))
         most = np.maximum(_MOST_STOLEN * (BATCHES + waited), 1.5 * _TICK) * ~shared[..., None, None]
         clean, usable = np.ones(shape, bool), (ticks * _TICK <= most) | widened
+        share = (ticks * _TICK).sum(axis=2) / (BATCHES + waited).sum(axis=2)
     kept = np.where(clean & usable[..., None], ln, np.nan)
     ln_visit, quickest = each + _median(kept), each + np.fmin.reduce(kept, axis=-1)
     values, within = trimmed(ln_visit[..., 0] - ln_visit[..., 1])
     fastest = trimmed(quickest[..., 0] - quickest[..., 1])[0]
-    return values, within, fastest, trimmed(ln_visit[..., 0] - ln_visit[..., 2])[0], there.mean(axis=(2, 4))[..., :2]
+    beside = share if neighbour.stolen else there.mean(axis=(2, 4))
+    return values, within, fastest, trimmed(ln_visit[..., 0] - ln_visit[..., 2])[0], beside[..., :2]
 
 
 def places(rng: np.random.Generator, gates: int, launches: int) -> NDArray[np.int64]:
@@ -230,11 +235,11 @@ def _opposed(fastest: Array, passed: Flags, used: Array) -> Flags:
     return np.asarray(np.where(passed, mean + half < BOUND.line, mean - half > BOUND.edge))
 
 
-def _uneven(beside: Array, used: Array) -> Flags:
+def _uneven(beside: Array, used: Array, least: float) -> Flags:
     """Return beside which gates others were far more with one of two cells than with both."""
     mean, s, count = _moments(beside[..., 0] - beside.mean(axis=-1), used)
     half = stdtrit(np.maximum(count - 1, 1), 1 - _UNEVEN) * s / np.sqrt(np.maximum(count, 1))
-    return np.asarray((abs(mean) > _UNEVEN_CPUS) & (abs(mean) > half))
+    return np.asarray((abs(mean) > least) & (abs(mean) > half))
 
 
 def _moments(values: Array, used: Array) -> tuple[Array, Array, Array]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -24,6 +24,10 @@ _SHARED_CONTROL_LEVEL = 0.025
 # By so many CPUs, or an eighth of them, others may use more during the visits to one cell than during those to all,
 # and so sure it has to be.
 _UNEVEN_CPUS, _UNEVEN_LEVEL = 0.25, 0.01
+# By so much of their time the host may have a CPU for longer.
+_UNEVEN_STOLEN = 0.01
+# By so much of their time the host may have a CPU for longer.
+_UNEVEN_STOLEN = 0.01
 
 
 def violated_control(records: Sequence[LaunchRecord], level: float = _CONTROL_LEVEL) -> str:
@@ -82,12 +86,15 @@ def never_settles(quantity: Quantity) -> bool:
 
 
 def violated_beside_others(quantity: Quantity, rows: Rows) -> str:
-    """Return why launches that others shared prove nothing although they left visits enough, or nothing.
+    """Return why launches prove nothing although others, who shared them, left visits enough, or nothing.
 
     Others slow calls down that need not wait for them, by what they take of caches and memory. So equal processes must
     have been compared beside them, in whatever launches there are. And others must have been there for all cells alike:
-    what comes and goes with one of them makes that one look slow.
+    what comes and goes with one of them makes that one look slow. So must what the host took, in whatever launches: it
+    stops who keeps more CPUs busy than it allows, and visits that it took little of show that cell as it never is.
     """
+    if uneven := _unevenly_stolen(quantity, [record for record, _ in rows]):
+        return uneven
     shared = [record for record, _ in rows if record.shared]
     if not shared:
         return ""
@@ -109,17 +116,42 @@ def _unevenly_shared(quantity: Quantity, records: Sequence[LaunchRecord]) -> str
     if len(complete) < 2:
         return ""
     least = max(_UNEVEN_CPUS, quantity.source.cpus / 8)
-    means = [math.fsum(each) / len(each) for each in complete]
-    for cell, mine in zip(quantity.cells, zip(*complete, strict=True), strict=True):
-        apart = [LaunchValue(cpus - mean, 0.0, 1) for cpus, mean in zip(mine, means, strict=True)]
+    for cell, beside, usual in _uneven(quantity.cells, complete, least):
+        return (
+            f"other processes kept {beside:.1f} CPUs busy during the visits to {cell.label} and {usual:.1f} during "
+            "those to all cells of the claim: what they slowed looks like what is slow"
+        )
+    return ""
+
+
+def _unevenly_stolen(quantity: Quantity, records: Sequence[LaunchRecord]) -> str:
+    """Return which cell the host took far more time from, or far less, than from all cells of a quantity, or nothing.
+
+    That is of all visits, those among them that do not count or were made again.
+    """
+    by_launch = [[record.prepared[cell].stolen_share or 0.0 for cell in quantity.cells] for record in records]
+    if len(by_launch) < 2 or not any(map(any, by_launch)):
+        return ""
+    for cell, *shares in _uneven(quantity.cells, by_launch, _UNEVEN_STOLEN):
+        mine, usual = (f"{100 * share:.0f} %" for share in shares)
+        return (
+            f"the host took a CPU for {mine} of the time of {cell.label} and {usual} of that of all cells of the claim "
+            "(steal): what it stopped looks like what is slow"
+        )
+    return ""
+
+
+def _uneven(
+    cells: Sequence[Cell], by_launch: Sequence[Sequence[float]], least: float
+) -> Iterator[tuple[Cell, float, float]]:
+    """Yield the cells that surely have more, or less, than all of them have on average, and both means."""
+    means = [math.fsum(each) / len(each) for each in by_launch]
+    for cell, mine in zip(cells, zip(*by_launch, strict=True), strict=True):
+        apart = [LaunchValue(value - mean, 0.0, 1) for value, mean in zip(mine, means, strict=True)]
         spread = interval(apart, _UNEVEN_LEVEL)
         if abs(spread.theta) > least and not spread.low <= 0 <= spread.high:
-            beside, usual = (math.fsum(each) / len(complete) for each in (mine, means))
-            return (
-                f"other processes kept {beside:.1f} CPUs busy during the visits to {cell.label} and {usual:.1f} during "
-                "those to all cells of the claim: what they slowed looks like what is slow"
-            )
-    return ""
+            one, usual = (math.fsum(each) / len(by_launch) for each in (mine, means))
+            yield cell, one, usual
 
 
 def too_shared(quantity: Quantity) -> str:
