@@ -264,7 +264,7 @@ def snapshot(cpus: Iterable[int] = (), accelerator: str = "cpu") -> dict[str, An
 
     cpus = tuple(cpus)
     times = psutil.cpu_times()
-    busy, stolen = used_seconds(cpus)
+    busy, stolen = _of_set(cpus)
     taken = sum(stolen) if stolen else None
     own = os.times()
     return {
@@ -286,14 +286,10 @@ def snapshot(cpus: Iterable[int] = (), accelerator: str = "cpu") -> dict[str, An
     }
 
 
-def used_seconds(cpus: Iterable[int]) -> tuple[float | None, tuple[float, ...]]:
-    """Return how long some CPUs have been busy since the start, and how long the host took each for somebody else.
-
-    The first is of all of them together, and None where the machine does not say. Then the second is empty.
-    """
+def _of_set(cpus: tuple[int, ...]) -> tuple[float | None, tuple[float, ...]]:
+    """Return busy seconds of some CPUs since the start, None where the machine does not say, and the stolen of each."""
     import psutil
 
-    cpus = tuple(cpus)
     each = psutil.cpu_times(percpu=True)
     if not cpus or max(cpus) >= len(each):
         return None, ()
@@ -303,9 +299,17 @@ def used_seconds(cpus: Iterable[int]) -> tuple[float | None, tuple[float, ...]]:
     return busy, tuple(one.steal for one in mine) if hasattr(mine[0], "steal") else ()
 
 
+def used_seconds(cpus: Iterable[int]) -> tuple[float | None, tuple[float, ...]]:
+    """Return how long some CPUs have been busy since the start, and how long the host took each for somebody else.
+
+    The first is of all of them together, and None where the machine does not say. Then the second is empty.
+    """
+    return _of_set(tuple(cpus))
+
+
 def busy_seconds(cpus: Iterable[int]) -> float | None:
     """Return how long some CPUs have been busy since the start, all together, None where the machine does not say."""
-    return used_seconds(cpus)[0]
+    return _of_set(tuple(cpus))[0]
 
 
 def disturbance(begun: Mapping[str, Any], blocks_begun: Mapping[str, Any], ended: Mapping[str, Any], cpus: int) -> str:

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.real
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Job:
     """Return a job on a machine on which nobody but these processes counts."""
-    monkeypatch.setattr(facts, "busy_seconds", lambda cpus: None)
+    monkeypatch.setattr(facts, "used_seconds", lambda cpus: (None, ()))
     here = job(tmp_path)
     return replace(here, places={**here.places, "faltering": "tests.support.faltering:COMPILER"})
 

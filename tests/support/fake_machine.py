@@ -116,6 +116,7 @@ def attach(machine: Machine, replace: Callable[[Any, str, Any], None]) -> None:
     replace(catalogue, "SYS", machine.root / "sys")
     replace(modes, "ROOT", machine.root)
     replace(facts, "busy_seconds", lambda cpus: None)
+    replace(facts, "used_seconds", lambda cpus: (None, ()))
     # As long as it takes to see what a machine of a test does.
     replace(freshness, "LOOK_SECONDS", 0.2)
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 environment.disturbance = lambda *state: ""
 environment.busy_seconds = lambda cpus: None
+environment.used_seconds = lambda cpus: (None, ())
 Reference.__init__ = lambda self, cpus: None  # type: ignore[method-assign]
 Reference.read = Reference.glance = Reference.close = lambda self: None  # type: ignore[method-assign]
 if "NGRAPH_TESTS_LOCKS" in os.environ:
