@@ -11,9 +11,8 @@ from pytest_ngraph.capacity.replay import Launches, Queue, capacity_of, services
 from pytest_ngraph.claims.assertions import claim
 from pytest_ngraph.claims.decide import Decision, looks_of
 from pytest_ngraph.claims.given import number, of_kind, several
-from pytest_ngraph.claims.percentiles import calls_of, clusters_of, counted, decide_percentile
+from pytest_ngraph.claims.percentiles import calls_of, cannot_keep_up, clusters_of, counted, decide_percentile
 from pytest_ngraph.errors import ClaimError
-from pytest_ngraph.load.queues import is_overloaded
 from pytest_ngraph.load.scenarios import rate_of, slots_of
 from pytest_ngraph.metrics import METRICS
 from pytest_ngraph.quantities.measurement import Measurement
@@ -171,8 +170,7 @@ def _at_looks(cell: Measurement, percentile: float, limit: Bound, planned: float
     for look, level in looks_of(cell.source, planned):
         first = records[:look]
         rows = quantity.rows_of(first)
-        grew = (is_overloaded(record.prepared[cell.cell]) and not record.shared for record in first)
-        if len(first) == look and all(grew):
+        if len(first) == look and all(cannot_keep_up(record, cell.cell) for record in first):
             return Verdict.FAIL
         if len(rows) < look:
             # Too few, or a queue that did not settle in one of them.

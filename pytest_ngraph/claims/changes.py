@@ -12,9 +12,9 @@ from pytest_ngraph.claims.assertions import claim, inconclusive, settle
 from pytest_ngraph.claims.decide import Decision, decide
 from pytest_ngraph.claims.explain import terms
 from pytest_ngraph.claims.given import number, of_kind
-from pytest_ngraph.claims.percentiles import counted, read_until, until_confirmed
+from pytest_ngraph.claims.percentiles import cannot_keep_up, counted, read_until, until_confirmed
 from pytest_ngraph.errors import ClaimError
-from pytest_ngraph.load.queues import has_no_latency, is_overloaded
+from pytest_ngraph.load.queues import has_no_latency
 from pytest_ngraph.load.scenarios import rate_of
 from pytest_ngraph.metrics import METRICS
 from pytest_ngraph.quantities.comparisons import change, refuse_incomparable, throughput_ratio
@@ -132,8 +132,7 @@ def decide_served(quantity: Quantity, bound: Bound, tolerance: float) -> Decisio
 
     def slower_side(found: Sequence[LaunchRecord]) -> Cell | None:
         for side, other in ((mine, theirs), (theirs, mine)):
-            said = (is_overloaded(one.prepared[side]) and not has_no_latency(one.prepared[other]) for one in found)
-            if all(said) and not any(one.shared for one in found):
+            if all(cannot_keep_up(one, side) and not has_no_latency(one.prepared[other]) for one in found):
                 return side
         return None
 

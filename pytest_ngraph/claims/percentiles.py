@@ -130,8 +130,7 @@ def _decided_by_overload(quantity: Quantity, bound: Bound) -> Decision | None:
         return None
 
     def agree(found: Sequence[LaunchRecord]) -> bool:
-        # Whoever else used the CPUs may have kept it from keeping up.
-        return all(is_overloaded(record.prepared[cell]) and not record.shared for record in found)
+        return all(cannot_keep_up(record, cell) for record in found)
 
     found = until_confirmed(quantity, wanted, agree)[: wanted if source.error_control else None]
     verdict = Verdict.INCONCLUSIVE
@@ -142,6 +141,11 @@ def _decided_by_overload(quantity: Quantity, bound: Bound) -> Decision | None:
         return decision
     verdict = Verdict.FAIL if source.fails_unjudged and verdict is Verdict.FAIL else Verdict.NOT_JUDGED
     return replace(decision, verdict=verdict, reason=f"{unjudged(source)}: {decision.reason}")
+
+
+def cannot_keep_up(record: LaunchRecord, cell: Cell) -> bool:
+    """Return whether more calls arrive than a cell can answer, and nobody else used the CPUs and kept it from that."""
+    return is_overloaded(record.prepared[cell]) and not record.shared
 
 
 def until_confirmed(

@@ -685,9 +685,8 @@ class LaunchRecord:
         shared, or of whose visits the host took some, too few are none (docs/measuring.md, step 6).
         """
         blocks = sorted(usable)
-        shared = bool(self.shared)
-        each = (visit for cell in cells for visit in self.visits_of(cell).values() if visit.stolen_ns)
-        is_short = shared or any(visit.is_stolen(shared=shared) for visit in each)
+        each = (visit for cell in cells for visit in self.visits_of(cell).values())
+        is_short = bool(self.shared) or any(visit.is_stolen() for visit in each)
         if not self.is_disturbed and not is_short:
             return blocks
         least = self.least_blocks
@@ -704,8 +703,8 @@ class LaunchRecord:
     def visits_for(self, cell: Cell) -> dict[int, Visit]:
         """Return those that count for what is said of the cell by itself (``blocks_for``)."""
         visits, shared = self.visits_of(cell), bool(self.shared)
+        # Where no verdict rests on it a disturbed number is of more use than none.
         if protocol_of(self.protocol).error_control:
-            # Where no verdict rests on it a disturbed number is of more use than none.
             visits = {block: visit for block, visit in visits.items() if not visit.is_stolen(shared=shared)}
         return {block: visits[block] for block in self.blocks_for([cell], visits)}
 

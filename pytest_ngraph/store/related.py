@@ -258,11 +258,11 @@ def launch_of(
 
     ``visits`` are by cell and block, and so are their ``places`` in the order of the block.
     """
-    number, seed, protocol, invalid, seconds, text, should_be, shared, run, *texts = row
+    number, seed, protocol, invalid, seconds, text, should_be, shared, run, unsteady_text, stolen_text = row
     kept, state, torn = of_one_state(visits, readings_of(text))
     usual = None if should_be is None else _reading(from_text(should_be))
-    shaken = {(block, position) for block, position in from_text(texts[0])}
-    stolen = {(block, position): nanoseconds for block, position, nanoseconds in from_text(texts[1])}
+    shaken = {(block, position) for block, position in from_text(unsteady_text)}
+    stolen = {(block, position): nanoseconds for block, position, nanoseconds in from_text(stolen_text)}
     unsteady = frozenset(place for place in kept if (place[1], places[place]) in shaken)
     for place in kept if stolen else ():
         if taken_ns := stolen.get((place[1], places[place])):

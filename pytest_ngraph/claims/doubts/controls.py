@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -24,8 +24,6 @@ _SHARED_CONTROL_LEVEL = 0.025
 # By so many CPUs, or an eighth of them, others may use more during the visits to one cell than during those to all,
 # and so sure it has to be.
 _UNEVEN_CPUS, _UNEVEN_LEVEL = 0.25, 0.01
-# By so much of their time the host may have a CPU for longer.
-_UNEVEN_STOLEN = 0.01
 # By so much of their time the host may have a CPU for longer.
 _UNEVEN_STOLEN = 0.01
 
@@ -116,12 +114,13 @@ def _unevenly_shared(quantity: Quantity, records: Sequence[LaunchRecord]) -> str
     if len(complete) < 2:
         return ""
     least = max(_UNEVEN_CPUS, quantity.source.cpus / 8)
-    for cell, beside, usual in _uneven(quantity.cells, complete, least):
-        return (
-            f"other processes kept {beside:.1f} CPUs busy during the visits to {cell.label} and {usual:.1f} during "
-            "those to all cells of the claim: what they slowed looks like what is slow"
-        )
-    return ""
+    if (found := _uneven(quantity.cells, complete, least)) is None:
+        return ""
+    cell, beside, usual = found
+    return (
+        f"other processes kept {beside:.1f} CPUs busy during the visits to {cell.label} and {usual:.1f} during "
+        "those to all cells of the claim: what they slowed looks like what is slow"
+    )
 
 
 def _unevenly_stolen(quantity: Quantity, records: Sequence[LaunchRecord]) -> str:
@@ -132,26 +131,28 @@ def _unevenly_stolen(quantity: Quantity, records: Sequence[LaunchRecord]) -> str
     by_launch = [[record.prepared[cell].stolen_share or 0.0 for cell in quantity.cells] for record in records]
     if len(by_launch) < 2 or not any(map(any, by_launch)):
         return ""
-    for cell, *shares in _uneven(quantity.cells, by_launch, _UNEVEN_STOLEN):
-        mine, usual = (f"{100 * share:.0f} %" for share in shares)
-        return (
-            f"the host took a CPU for {mine} of the time of {cell.label} and {usual} of that of all cells of the claim "
-            "(steal): what it stopped looks like what is slow"
-        )
-    return ""
+    if (found := _uneven(quantity.cells, by_launch, _UNEVEN_STOLEN)) is None:
+        return ""
+    cell, *shares = found
+    mine, usual = (f"{100 * share:.0f} %" for share in shares)
+    return (
+        f"the host took a CPU for {mine} of the time of {cell.label} and {usual} of that of all cells of the claim "
+        "(steal): what it stopped looks like what is slow"
+    )
 
 
 def _uneven(
     cells: Sequence[Cell], by_launch: Sequence[Sequence[float]], least: float
-) -> Iterator[tuple[Cell, float, float]]:
-    """Yield the cells that surely have more, or less, than all of them have on average, and both means."""
+) -> tuple[Cell, float, float] | None:
+    """Return the first cell that surely has more, or less, than all have on average, and both means, or None."""
     means = [math.fsum(each) / len(each) for each in by_launch]
     for cell, mine in zip(cells, zip(*by_launch, strict=True), strict=True):
         apart = [LaunchValue(value - mean, 0.0, 1) for value, mean in zip(mine, means, strict=True)]
         spread = interval(apart, _UNEVEN_LEVEL)
         if abs(spread.theta) > least and not spread.low <= 0 <= spread.high:
             one, usual = (math.fsum(each) / len(by_launch) for each in (mine, means))
-            yield cell, one, usual
+            return cell, one, usual
+    return None
 
 
 def too_shared(quantity: Quantity) -> str:
