@@ -139,6 +139,14 @@ def test_a_queue_that_did_not_settle_in_some_launches_is_neither_held_nor_lost()
     assert verdict(True, True) is Verdict.INCONCLUSIVE
 
 
+def test_a_queue_that_grew_while_others_used_the_cpus_loses_no_rate() -> None:
+    one = at_rate(60)
+    alone = [launch(n, one, calls(0), reason="overloaded: 60 calls a second arrive") for n in range(3)]
+    beside = [*alone[:2], replace(alone[2], shared="other processes kept 0.9 of 2 CPUs busy")]
+    verdicts = [_at_looks(measured(one, each), 99, WITHIN, 0.05) for each in (alone, beside)]
+    assert verdicts == [Verdict.FAIL, Verdict.INCONCLUSIVE]
+
+
 def test_the_claimed_rate_has_the_verdict_of_the_claim_and_no_second_one() -> None:
     slow, fast = at_rate(60), at_rate(20)
     cells = [measured(one, [launch(number, one, calls(0)) for number in range(4)]) for one in (slow, fast)]

@@ -100,7 +100,7 @@ def test_a_visit_beside_a_neighbour_is_not_made_again(place: Job, monkeypatch: p
     # In one state: what the host does with its CPUs would be waited for.
     monkeypatch.setattr(Reference, "read", lambda self: Reading(150_000, (300,)))
     monkeypatch.setattr(Reference, "glance", glance)
-    _, found = measured(place, "null[fixed_us=500,sample_us=0]", protocol=replace(ONE_BLOCK, blocks=8))
+    _, found = measured(place, "null[fixed_us=500,sample_us=0]", protocol=replace(ONE_BLOCK, reference=True, blocks=8))
 
     # The launch goes on for it, which is for all cells alike.
     assert {block for _, block in found.visits} == set(range(16))

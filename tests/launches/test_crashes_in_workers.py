@@ -33,7 +33,6 @@ def limit_of(trouble: str) -> float:
     return SHORT if trouble == "hang" else 60.0
 
 
-# Where the machine is disturbed in the first visit that one is made again, and is what ends.
 @pytest.mark.measures
 @pytest.mark.parametrize("trouble", TROUBLES)
 @pytest.mark.parametrize("when", ["compile", "call", "visit"])

@@ -14,7 +14,7 @@ from pytest_ngraph.spec.cells import Cell, CompilerSpec, Outcome, Reading, Workl
 from pytest_ngraph.spec.phases import END, IMPORTS, INTERPRETER, KERNEL, LOAD, OUTPUTS, START, VISITS, WAITING, WARM_UP
 from pytest_ngraph.workloads.kinds import parse_model
 from tests.conftest import skip_without
-from tests.support.measuring import SMALL, TIMED, Memory, build, cell, job, launch
+from tests.support.measuring import SMALL, TIMED, WATCHED, Memory, build, cell, job, launch
 
 # Building one says when it began and ended. Where there is a file ``kill`` the first that finds it is killed, where
 # there is a file ``fail`` none can be built, and with a file ``together`` each waits until two are being built.
@@ -123,7 +123,7 @@ def test_the_seconds_of_a_launch_are_all_counted(tmp_path: Path, monkeypatch: py
     # Without patience, and steady: the host may change its speed here, too, and that is waited for.
     monkeypatch.setattr(Reference, "read", lambda self: Reading(150_000, (300,)))
     monkeypatch.setattr(Reference, "glance", lambda self: Reading(150_000, (300,)))
-    plan = LaunchPlan(cells, SMALL, 1, patience_seconds=0)
+    plan = LaunchPlan(cells, WATCHED, 1, patience_seconds=0)
     spent = run_launch(job(tmp_path), plan, Memory(), spare_memory=lambda: 1.0)
 
     took = time.monotonic() - began
@@ -142,7 +142,7 @@ def test_the_seconds_of_a_launch_are_all_counted(tmp_path: Path, monkeypatch: py
 @pytest.mark.real
 def test_waiting_for_a_state_is_counted_as_that(tmp_path: Path) -> None:
     never = Reading(1, ())
-    plan = LaunchPlan((cell("null"),), SMALL, 1, states=(never,), patience_seconds=0.5)
+    plan = LaunchPlan((cell("null"),), WATCHED, 1, states=(never,), patience_seconds=0.5)
 
     spent = run_launch(job(tmp_path), plan, Memory(), spare_memory=lambda: 1.0)
 

@@ -13,7 +13,6 @@ import pytest
 
 from pytest_ngraph.launches.client import STEADY_ALLOCATOR, WorkerClient, WorkerEnded
 from pytest_ngraph.launches.launch import GroupTooLarge, LaunchPlan, memory_pass, run_launch
-from pytest_ngraph.launches.reference import Reference
 from pytest_ngraph.spec.cells import PROTOCOLS, Cell, CompileRecord, Outcome
 from tests.support.bad_compilers import workers_of
 from tests.support.measuring import SMALL, TIMED, Memory, cell, is_gone, job, launch, nothing_left_behind
@@ -55,10 +54,7 @@ def test_each_compiler_has_one_process_and_so_has_its_second(tmp_path: Path) -> 
     assert [placement(found.records[one])["compiled"] for one in cells] == ["1", "2", "1", "1"]
 
 
-def test_blocks_are_visited_in_mirrored_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # What the host does meanwhile would make a launch go on.
-    monkeypatch.setattr(Reference, "glance", lambda self: None)
-    monkeypatch.setattr(Reference, "read", lambda self: None)
+def test_blocks_are_visited_in_mirrored_order(tmp_path: Path) -> None:
     cells = [cell(f"null[fixed_us={us}]", batch) for us in (10, 20) for batch in (1, 2)]
     found = launch(job(tmp_path), *cells, protocol=replace(SMALL, blocks=4), seed=7)
     assert found.order[0] == found.order[1][::-1]

@@ -27,7 +27,18 @@ from pytest_ngraph.launches.reference import Arithmetic, Reference, arithmetic_n
 from pytest_ngraph.machine import facts
 from pytest_ngraph.spec.cells import Cell, Reading, Visit
 from pytest_ngraph.spec.states.steadiness import unsteady
-from tests.support.measuring import ROOT, SMALL, Memory, cell, is_gone, job, launch, nothing_left_behind, wait_until
+from tests.support.measuring import (
+    ROOT,
+    SMALL,
+    WATCHED,
+    Memory,
+    cell,
+    is_gone,
+    job,
+    launch,
+    nothing_left_behind,
+    wait_until,
+)
 
 CPUS = tuple(sorted(os.sched_getaffinity(0)))
 NEAR, FAR = Reading(100_000, (360,)), Reading(100_000, (720,))
@@ -362,7 +373,7 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., list[Read
     return answer  # type: ignore[return-value]
 
 
-FOUR = replace(SMALL, blocks=4)
+FOUR = replace(WATCHED, blocks=4)
 
 
 @pytest.mark.real
@@ -394,7 +405,7 @@ def test_a_protocol_without_the_reference_kernel_starts_none(tmp_path: Path, mon
 
     monkeypatch.setattr(surroundings, "Reference", none)
 
-    found = launch(job(tmp_path), cell("null"), protocol=replace(SMALL, reference=False))
+    found = launch(job(tmp_path), cell("null"), protocol=SMALL)
 
     assert found.readings == [None, None]
 
@@ -407,7 +418,7 @@ def test_a_block_waits_for_the_state_of_the_first_one(
     given = answers(NEAR, NEAR, FAR, FAR, FAR, NEAR)
     told: list[str] = []
 
-    found = launch(job(tmp_path), cell("null"), watch=told.append, patience=60)
+    found = launch(job(tmp_path), cell("null"), protocol=WATCHED, watch=told.append, patience=60)
 
     waiting = [doing for doing in told if doing.startswith("waiting")]
     assert waiting == ["waiting for the machine's usual state (now arithmetic 100 us, CPU to CPU 720 ns)"] * 3
@@ -438,7 +449,7 @@ def test_the_first_block_waits_for_the_states_of_earlier_launches(
     answers(FAR, *([FAR] * 5 if first == FAR else [NEAR]))
     sink = Memory()
 
-    run_launch(job(tmp_path), LaunchPlan((cell("null"),), SMALL, 1, states=states), sink, spare_memory=lambda: 1.0)
+    run_launch(job(tmp_path), LaunchPlan((cell("null"),), WATCHED, 1, states=states), sink, spare_memory=lambda: 1.0)
 
     assert sink.readings[0] == (first, first)
 
@@ -446,7 +457,7 @@ def test_the_first_block_waits_for_the_states_of_earlier_launches(
 @pytest.mark.real
 def test_a_real_kernel_reads_around_each_block_and_is_gone_afterwards(tmp_path: Path) -> None:
     with nothing_left_behind():
-        found = launch(job(tmp_path), cell("null"))
+        found = launch(job(tmp_path), cell("null"), protocol=WATCHED)
         assert processes_of(os.getpid()) == []
     assert len(found.readings) == 2
     assert None not in found.readings
@@ -459,7 +470,7 @@ def test_an_interrupted_launch_ends_its_kernel(tmp_path: Path) -> None:
             raise KeyboardInterrupt
 
     with nothing_left_behind(), pytest.raises(KeyboardInterrupt):
-        launch(job(tmp_path), cell("null"), watch=interrupt)
+        launch(job(tmp_path), cell("null"), protocol=WATCHED, watch=interrupt)
     assert processes_of(os.getpid()) == []
 
 
@@ -615,7 +626,7 @@ def test_visits_are_not_repeated_where_the_machine_stays_in_another_state(
 ) -> None:
     given = glances(lambda number: STEADY)
     sink = Memory()
-    plan = LaunchPlan((cell("null"),), SMALL, 1, states=(FAR,), patience_seconds=0.02)
+    plan = LaunchPlan((cell("null"),), WATCHED, 1, states=(FAR,), patience_seconds=0.02)
 
     run_launch(job(tmp_path), plan, sink, spare_memory=lambda: 1.0)
 

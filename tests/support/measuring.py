@@ -34,8 +34,11 @@ from tests.support import workers
 from tests.support.bad_compilers import workers_of
 
 ROOT = Path(__file__).parents[2]
+# Without the reference kernel, where tests do not ask for it: a visit that something disturbs would be made again, and
+# what a cell does at its first visit, or how many blocks there are, would depend on what else runs on the machine.
 SMALL = replace(
     PROTOCOLS["gate"],
+    reference=False,
     blocks=2,
     visit_seconds=0.01,
     visit_calls=2,
@@ -43,6 +46,8 @@ SMALL = replace(
     long_warmup_seconds=0.02,
     warmup_limit_seconds=2.0,
 )
+# With the reference kernel around every block and visit.
+WATCHED = replace(SMALL, reference=True)
 TIMED = (Outcome.OK, Outcome.UNSTABLE)
 
 
