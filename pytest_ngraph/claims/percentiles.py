@@ -72,7 +72,8 @@ def decide_percentile(quantity: Quantity, percentile: float, bound: Bound, toler
     if not pooled:
         # The launch has a time all the same, where some visit was held to less.
         verdict = Verdict.INCONCLUSIVE if controlled else Verdict.NOT_JUDGED
-        return replace(decision, verdict=verdict, reason="no call counts: all had to wait for a CPU")
+        said = "no call counts: all had to wait for a CPU that others or the host used"
+        return replace(decision, verdict=verdict, reason=said)
     thinned = max(clustered, design_effect(each, bound.value))
     sure = 1 - 2 * LEVEL
     low, value, high = percentile_bound(pooled, percentile, sure, design_effect=thinned)

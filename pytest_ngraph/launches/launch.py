@@ -35,7 +35,7 @@ from pytest_ngraph.spec.cells import (
     Visit,
 )
 from pytest_ngraph.spec.phases import CHECKS, END, LOAD, OUTPUTS, START, VISITS, WARM_UP, Spent
-from pytest_ngraph.worker.answers import record_of, refusal
+from pytest_ngraph.worker.answers import record_of, refusal, visit_of
 
 __all__ = ["GroupTooLarge", "LaunchPlan", "Sink", "memory_pass", "run_launch"]
 # Glances around longer visits say nothing of them.
@@ -491,7 +491,7 @@ class _Launch:
                 load=self._loads.arriving(cell, stay.seconds, stay.discard_seconds),
                 progress=watch.bound,
             )
-            seen = None if isinstance(answer, CompileRecord) else watch.answered(_visit_of(answer))
+            seen = None if isinstance(answer, CompileRecord) else watch.answered(visit_of(answer))
             if seen is None or not seen.visit.is_stolen():
                 self._loads.visited(cell, answer)
         except WorkerEnded as ended:
@@ -572,12 +572,6 @@ class _Launch:
             # It is in the middle of a call, and has nothing more to say.
             seat.client.kill()
             seat.client = None
-
-
-def _visit_of(answer: Mapping[str, Any]) -> Visit:
-    names = ("wall_ns", "cpu_ns", "run_delay_ns", "faults", "request_ns")
-    arrays: dict[str, Any] = {name: tuple(answer[name]) for name in names}
-    return Visit(calls=answer["calls"], **arrays)
 
 
 def _seats_of(cells: Sequence[Cell]) -> list[_Seat]:

@@ -20,7 +20,7 @@ from pytest_ngraph.probes.contract import Unreadable
 from pytest_ngraph.probes.freshness import Follower
 from pytest_ngraph.spec.cells import TIMED, Cell, CompileRecord, Outcome, Protocol, Visit
 from pytest_ngraph.spec.resources.power import Power, Window
-from pytest_ngraph.worker.answers import refusal
+from pytest_ngraph.worker.answers import refusal, visit_of
 
 Progress = Callable[[str, int, int], None]
 # One batch of calls, after which the clock is looked at.
@@ -246,9 +246,7 @@ class _Pass:
         )
         if isinstance(answer, CompileRecord):
             raise Refused(answer)
-        names = ("wall_ns", "cpu_ns", "run_delay_ns", "faults", "request_ns")
-        arrays: dict[str, Any] = {name: tuple(answer[name]) for name in names}
-        return Visit(calls=int(answer["calls"]), **arrays)
+        return visit_of(answer)
 
 
 class _Others:

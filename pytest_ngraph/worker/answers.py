@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pytest_ngraph.errors import CompileFailed
-from pytest_ngraph.spec.cells import CompileRecord, Outcome
+from pytest_ngraph.spec.cells import CompileRecord, Outcome, Visit
 from pytest_ngraph.texts.shown import kept, one_line
 
 DEVICE_TIMES = ("device_call_seconds", "copy_in_seconds", "copy_out_seconds")
@@ -60,3 +60,10 @@ def record_of(answer: Mapping[str, Any]) -> CompileRecord:
         achieved=tuple((name, int(count)) for name, count in answer["achieved"]),
         **answer["device_times"],
     )
+
+
+def visit_of(answer: Mapping[str, Any]) -> Visit:
+    """Return the visit that an answer to ``visit`` gives."""
+    names = ("wall_ns", "cpu_ns", "run_delay_ns", "faults", "request_ns")
+    arrays: dict[str, Any] = {name: tuple(answer[name]) for name in names}
+    return Visit(calls=int(answer["calls"]), **arrays)

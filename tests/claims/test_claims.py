@@ -933,7 +933,8 @@ def test_launches_without_a_call_that_counts_say_so(lab: Laboratory, monkeypatch
 
     decision = lab.percentile(99, TEN_MS, budget="3")
 
-    assert (decision.verdict, decision.reason) == ("inconclusive", "no call counts: all had to wait for a CPU")
+    assert decision.verdict == "inconclusive"
+    assert decision.reason == "no call counts: all had to wait for a CPU that others or the host used"
 
 
 def test_calls_that_are_too_few_for_the_level_of_the_last_look_are_said_too(lab: Laboratory) -> None:
