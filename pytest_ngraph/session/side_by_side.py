@@ -172,8 +172,9 @@ class SideBySide(Session):
                 try:
                     return future.result(timeout=_SHOW_EVERY_SECONDS)
                 except NotYet:
+                    # It may have ended since, or it is its own error, which its result raises.
                     if future.done():
-                        raise
+                        return future.result()
                 self._board.show()
         finally:
             self._board.idle()

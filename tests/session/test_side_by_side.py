@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as NotYet
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -72,6 +74,8 @@ class Pretending:
         return None
 
     def expect(self, cells: Mapping[Cell, str | None]) -> None: ...
+
+    def look_again(self) -> None: ...
 
     def refusals(self, cells: Sequence[Cell]) -> dict[Cell, str]:
         return {}
@@ -231,6 +235,28 @@ def test_one_run_holds_what_each_device_is_and_all_their_cells(settings: Setting
     for name in ("orin", "xeon"):
         assert run.on(name).environment == {"cpu": f"the CPU of {name}", "affinity": [0, 1]}
         assert run.on(name).environment_end == run.on(name).environment
+
+
+@pytest.mark.parametrize("error", [None, TimeoutError("of the device itself")])
+def test_what_comes_just_when_nobody_waits_for_it_any_more_is_an_answer(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, error: Exception | None
+) -> None:
+    """Between the end of a wait and the look whether there is something."""
+
+    class Late(Future[str]):
+        def result(self, timeout: float | None = None) -> str:
+            if timeout is not None:
+                self.set_result("it is there") if error is None else self.set_exception(error)
+                raise NotYet
+            return super().result()
+
+    with sessions(settings, Quiet(), Pretending("orin")) as (session,):
+        monkeypatch.setattr(session._work, "put", lambda priority, do: Late())
+        if error is None:
+            assert session._wait(lambda: "it is there") == "it is there"
+        else:
+            with pytest.raises(TimeoutError, match="of the device itself"):
+                session._wait(lambda: "it is there")
 
 
 def test_what_an_untimed_pass_is_of_is_shown(settings: Settings) -> None:
