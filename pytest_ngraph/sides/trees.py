@@ -28,12 +28,16 @@ _NEEDED = (".py", ".onnx")
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """A path of a commit that has no content here: why, and the object that would bring it."""
+    """A path of a commit that has no content here: why, and the object that would bring it.
+
+    ``within`` is the path of the submodule that it is a file of, if any.
+    """
 
     path: str
     kind: str
     object: str
     why: str
+    within: str = ""
 
 
 def keep(repository: Repository, commit: str, cache: Path, progress: Callable[[str], None]) -> Path:
@@ -96,7 +100,11 @@ def _missing(tree: str | Path) -> list[Missing]:
 def _is_here(repository: Repository, missing: Missing) -> bool:
     if missing.kind == SUBMODULE:
         return _submodule(repository, missing.path, missing.object) is not None
-    return missing.kind != LINK and _is_whole(_large_file(repository, missing.object), missing.object)
+    if missing.kind == LINK:
+        return False
+    # A submodule has large files of its own.
+    owner = repository if not missing.within else _repository(repository.root / missing.within)
+    return owner is not None and _is_whole(_large_file(owner, missing.object), missing.object)
 
 
 def _large_file(repository: Repository, name: str) -> Path:
@@ -109,14 +117,19 @@ def _is_whole(large_file: Path, name: str) -> bool:
 
 def _submodule(repository: Repository, path: str, commit: str) -> Repository | None:
     """Return the repository of a submodule where it is checked out here and has the commit."""
-    folder = repository.root / path
+    inner = _repository(repository.root / path)
+    return inner if inner is not None and inner.commit(commit) is not None else None
+
+
+def _repository(folder: Path) -> Repository | None:
+    """Return the repository whose root is a folder, None where none can be read."""
     if not (folder / ".git").exists():
         return None
     try:
-        inner = Repository(folder)
-    except SpecError:  # none that can be read
+        found = Repository(folder)
+    except SpecError:
         return None
-    return inner if inner.root == folder and inner.commit(commit) is not None else None
+    return found if found.root == folder else None
 
 
 def _write(repository: Repository, tree: str, target: Path) -> dict[str, Any]:
@@ -146,10 +159,12 @@ def _write_files(
             elif entry.mode == LINK:
                 links.append((path, os.fsdecode(blobs.read(entry.object, _MOST_LINK_BYTES) or b"")))
             else:
-                yield from _write_file(repository, blobs, entry, target, path)
+                yield from _write_file(repository, blobs, entry, target, path, below)
 
 
-def _write_file(repository: Repository, blobs: Blobs, entry: Entry, target: Path, path: str) -> Iterator[Missing]:
+def _write_file(
+    repository: Repository, blobs: Blobs, entry: Entry, target: Path, path: str, below: str
+) -> Iterator[Missing]:
     place = target / path
     place.parent.mkdir(parents=True, exist_ok=True)
     with place.open("xb") as file:
@@ -158,8 +173,11 @@ def _write_file(repository: Repository, blobs: Blobs, entry: Entry, target: Path
         if pointer is not None:
             name = pointer["name"].decode()
             if not _copy_large(_large_file(repository, name), name, file):
-                why = "a pointer of git-lfs whose content is not here (git lfs fetch origin REVISION brings it)"
-                yield Missing(path, "large file", name, why)
+                fetch = (
+                    f"git -C {below.rstrip('/')} lfs fetch --all origin" if below else "git lfs fetch origin REVISION"
+                )
+                why = f"a pointer of git-lfs whose content is not here ({fetch} brings it)"
+                yield Missing(path, "large file", name, why, below.rstrip("/"))
                 file.write(content or b"")
         elif content:
             file.write(content)

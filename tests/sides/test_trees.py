@@ -276,6 +276,26 @@ def add_submodule(project: Path, tmp_path: Path) -> str:
     return git(inner, "rev-parse", "HEAD")
 
 
+def test_a_large_file_of_a_submodule_is_there_once_it_was_fetched_there(
+    project: Path, resolve: Callable[..., Side], tmp_path: Path
+) -> None:
+    """A submodule has large files of its own: in the other repository nobody puts it."""
+    name = hashlib.sha256(b"weights").hexdigest()
+    pointer = f"version https://git-lfs.github.com/spec/v1\noid sha256:{name}\nsize 7\n"
+    inner = repositories.make(tmp_path / "inner", {"model.bin": pointer})
+    git(project, "-c", "protocol.file.allow=always", "submodule", "add", "-q", str(inner), "third/inner")
+    repositories.commit(project, {})
+    (why,) = sides.unusable(resolve("HEAD").tree).values()
+    assert "git -C third/inner lfs fetch --all origin brings it" in why
+    place = Path("lfs") / "objects" / name[:2] / name[2:4] / name
+    for folder, there in ((project / ".git", False), (project / ".git" / "modules" / "third" / "inner", True)):
+        (folder / place).parent.mkdir(parents=True)
+        (folder / place).write_bytes(b"weights")
+        side = resolve("HEAD")
+        assert (sides.unusable(side.tree) == {}) == there
+        assert (files(side.tree)["third/inner/model.bin"] == "weights") == there
+
+
 def test_a_submodule_that_is_here_is_part_of_the_tree(
     project: Path, tmp_path: Path, resolve: Callable[..., Side]
 ) -> None:
