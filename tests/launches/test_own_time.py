@@ -158,7 +158,7 @@ from pytest_ngraph.launches import launch
 @pytest.mark.ngraph(model="block:conv", batch=1)
 def test_it(ngraph_cell):
     assert ngraph_cell.latency.value >= 30e-6
-    print("timed by", launch._visit_of.__module__, launch.WorkerClient.__init__.__module__)
+    print("timed by", launch.visit_of.__module__, launch.WorkerClient.__init__.__module__)
 """
 
 

@@ -19,11 +19,12 @@ from pytest_ngraph.checks.oversight import Seen, Watch
 from pytest_ngraph.launches import launch
 from pytest_ngraph.launches.client import Job, WorkerClient
 from pytest_ngraph.spec.cells import Visit
+from pytest_ngraph.worker.answers import visit_of
 
 MODULE = "tests.support.own_time_worker"
 # Stands in the answer to a visit whose calls took their own time.
 SAID = "own_time"
-_begin, _of_answer, _answered = WorkerClient.__init__, launch._visit_of, Watch.answered
+_begin, _answered = WorkerClient.__init__, Watch.answered
 
 
 class _OwnVisit(Visit):
@@ -50,7 +51,7 @@ def _started(self: WorkerClient, job: Job, name: str, **how: Any) -> None:
 
 
 def _visit_of(answer: Mapping[str, Any]) -> Visit:
-    visit = _of_answer(answer)
+    visit = visit_of(answer)
     return _OwnVisit(**_values(visit)) if SAID in answer else visit
 
 
@@ -64,5 +65,5 @@ def _values(of: Any) -> dict[str, Any]:
 
 
 WorkerClient.__init__ = _started  # type: ignore[method-assign]
-launch._visit_of = _visit_of
+launch.visit_of = _visit_of  # type: ignore[attr-defined]
 Watch.answered = _seen  # type: ignore[method-assign]

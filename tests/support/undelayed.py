@@ -7,12 +7,11 @@ from typing import Any
 
 from pytest_ngraph.launches import launch
 from pytest_ngraph.spec.cells import Visit
-
-_of_answer = launch._visit_of
+from pytest_ngraph.worker.answers import visit_of
 
 
 def _without_delays(answer: Any) -> Visit:
-    return replace(_of_answer(answer), run_delay_ns=())
+    return replace(visit_of(answer), run_delay_ns=())
 
 
-launch._visit_of = _without_delays
+launch.visit_of = _without_delays  # type: ignore[attr-defined]
