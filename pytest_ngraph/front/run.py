@@ -286,8 +286,13 @@ class State:
 
     @property
     def run_uid(self) -> str:
-        """Return the name of the run in the store: that of the run which is resumed, if one is."""
-        return next((session.uid for session in self._sessions.values()), self.uid)
+        """Return the name of the run in the store: that of the run which is resumed, if one is.
+
+        Which one that is the workers of pytest-xdist tell their controller.
+        """
+        begun = [session.uid for session in self._sessions.values() if session.has_begun]
+        told = [each["run"] for each in self.reported if each["run"]]
+        return next(iter((*begun, *told)), self.uid)
 
     @property
     def verdicts(self) -> Sequence[VerdictRow]:
@@ -398,6 +403,7 @@ class State:
             "tally": asdict(self.tally) if self.tally is not None else {},
             "gates": asdict(self.gates),
             "noted": {nodeid: asdict(noted) for nodeid, noted in self.noted.items()},
+            "run": self.run_uid if self.has_begun else "",
         }
         if self.settings.offline:
             from pytest_ngraph.report.results.offline import written

@@ -77,6 +77,25 @@ class Shared:
             return None
         return os.pread(fd, _LONGEST_OWNER_BYTES, 0) == self._owner
 
+    def is_last(self) -> bool:
+        """Return whether nobody else holds the lock any more. Nobody may take it then until it is given back.
+
+        Who is not the last has it no more. So of all that ask, however close to one another, just one is told so.
+        """
+        if self._fd is None:
+            return True
+        for is_held in (True, False):
+            try:
+                if not is_held:
+                    fcntl.flock(self._fd, fcntl.LOCK_UN)
+                fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                continue
+            except OSError:
+                pass
+            return True
+        return False
+
     def give_back(self) -> None:
         """Give the lock back. The last one removes its file."""
         fd, self._fd = self._fd, None

@@ -16,6 +16,7 @@ from pytest_ngraph.store.sqlite import Store
 
 # What a run that goes on holds, beside the store. It stays for so long where the run was killed and is not resumed.
 _LOCK = ".run-{}.lock"
+FINISHED = "finished"
 _FORGOTTEN_SECONDS = 7 * 24 * 3600.0
 
 
@@ -125,12 +126,17 @@ class StoreRun:
             self._lock = None
 
     def close(self, status: str, *, measured: bool) -> None:
-        """End the run in the store, ``finished`` or ``interrupted``. ``measured`` says whether it has launches."""
+        """End the run in the store, ``finished`` or ``interrupted``. ``measured`` says whether it has launches.
+
+        Where other processes, or devices, still go on with it, it has not finished: the last of them says so.
+        """
         try:
             if self._store is not None:
                 if self.id:
                     facts = self._facts_at_the_end() if measured else None
-                    self._store.finish_run(self.id, status, facts, device=self._bench.device.name)
+                    goes_on = status == FINISHED and self._lock is not None and not self._lock.is_last()
+                    ended = None if goes_on else status
+                    self._store.finish_run(self.id, ended, facts, device=self._bench.device.name)
                 self._store.close()
                 self._store = None
         finally:

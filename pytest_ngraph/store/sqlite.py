@@ -215,16 +215,22 @@ class Store:
             self._connection.execute(statements.SET_ENVIRONMENT, (to_text(facts), run_id))
 
     def finish_run(
-        self, run_id: int, status: str, environment: Mapping[str, Any] | None = None, *, device: str = "local"
+        self, run_id: int, status: str | None, environment: Mapping[str, Any] | None = None, *, device: str = "local"
     ) -> None:
-        """Record how a run ended - ``finished``, ``interrupted`` or another word - and what machine a device is now."""
+        """Record how a run ended - ``finished``, ``interrupted`` or another word - and what machine a device is now.
+
+        Without ``status`` it goes on, on another device or in another process.
+        """
         with self._writing():
             known = self._of_run(statements.END_OF_RUN, run_id)
             end = None if known is None else from_text(known)
             if environment is not None:
                 end = with_facts(end, device, environment)
-            values = (status, _now(), None if end is None else to_text(end), run_id)
-            self._connection.execute(statements.FINISH_RUN, values)
+            end_text = None if end is None else to_text(end)
+            if status is None:
+                self._connection.execute(statements.SET_END_OF_RUN, (end_text, run_id))
+            else:
+                self._connection.execute(statements.FINISH_RUN, (status, _now(), end_text, run_id))
 
     def _of_run(self, statement: str, run_id: int) -> Any:
         """Return what a run's row has. Raise StoreError where another process has taken it out."""

@@ -7,13 +7,15 @@ ADD_CELL = "INSERT OR IGNORE INTO cells (cell) VALUES (?)"
 ADD_RUN = """
     INSERT INTO runs (uid, started_at, command, seed, protocol, environment, fresh, resumed)
     VALUES (?, ?, ?, ?, ?, ?, ?, ?)
-    ON CONFLICT (uid) DO NOTHING
+    -- Another process of the run may have come to its end before this one began.
+    ON CONFLICT (uid) DO UPDATE SET status = 'running', finished_at = NULL
 """
 REOPEN_RUN = "UPDATE runs SET status = 'running', finished_at = NULL, resumed = 1 WHERE uid = ?"
 RUN_ID = "SELECT id, environment FROM runs WHERE uid = ?"
 ENVIRONMENT = "SELECT environment FROM runs WHERE id = ?"
 SET_ENVIRONMENT = "UPDATE runs SET environment = ? WHERE id = ?"
 END_OF_RUN = "SELECT environment_end FROM runs WHERE id = ?"
+SET_END_OF_RUN = "UPDATE runs SET environment_end = ? WHERE id = ?"
 FINISH_RUN = "UPDATE runs SET status = ?, finished_at = ?, environment_end = ? WHERE id = ?"
 RUNS = """
     SELECT id, uid, started_at, finished_at, status, command, seed, protocol_name, environment, fresh, resumed,

@@ -583,6 +583,49 @@ def test_offline_the_table_shows_the_cells_that_are_judged_now(pretended: Preten
     assert "\nverdicts: 1 pass\n" in output
 
 
+@pytest.mark.parametrize("parallel", [(), ("-n2",)])
+def test_a_run_to_resume_that_never_began_shows_no_other_run(pretended: Pretended, parallel: tuple[str, ...]) -> None:
+    """No test of it measures anything, as nothing is installed to measure with: an earlier run is not its own."""
+    pretended.add_compilers()
+    pretended.write(claim(3.0))
+    pretended.bare(*TWICE).assert_outcomes(failed=1)
+    absent = ("--ngraph-compiler=absent", "--ngraph-baseline=null", "--ngraph-resume", "--ngraph-export=t.csv")
+
+    result = pretended.bare(*absent, *parallel, plugins="xdist" if parallel else "")
+
+    result.assert_outcomes(skipped=1)
+    output = result.stdout.str()
+    assert "FAIL" not in output
+    assert "verdicts: 1 fail" not in output
+    assert (
+        not (pretended.path / "t.csv").exists() or "null[fixed_us=1000]" not in (pretended.path / "t.csv").read_text()
+    )
+
+
+@pytest.mark.parametrize("parallel", [(), ("-n2",)])
+def test_the_run_that_is_resumed_is_shown_whichever_ended_last(
+    pretended: Pretended, monkeypatch: pytest.MonkeyPatch, parallel: tuple[str, ...]
+) -> None:
+    """By the clock another one ended in the year 2999."""
+    pretended.write(claim(1.4).replace("batch=1", "batch=4"))
+    pretended.bare(*TWICE).assert_outcomes(passed=1)
+    pretended.write(claim(1.5))
+    pretended.bare(*TWICE).assert_outcomes(passed=1)
+    with Store.open(pretended.store) as store, monkeypatch.context() as patched:
+        first, second = store.runs()
+        store.finish_run(second.id, "interrupted")
+        patched.setattr("pytest_ngraph.store.sqlite._now", lambda: "2999-01-01T00:00:00.000+00:00")
+        store.finish_run(first.id, "finished")
+
+    output = pretended.bare(*TWICE, "--ngraph-resume", *parallel, plugins="xdist" if parallel else "").stdout.str()
+
+    with Store.open(pretended.store, read_only=True) as store:
+        assert [run.status for run in store.runs()] == ["finished", "finished"]
+    table = output[output.index("\ndevice local\n") :]
+    assert [line.split()[0] for line in table.splitlines() if "null[" in line][:1] == ["1"]
+    assert "\n      4  " not in table
+
+
 OUTPUTS = ("--ngraph-export=t.md", "--ngraph-export=t.csv", "--ngraph-benchmark-json=b.json")
 
 

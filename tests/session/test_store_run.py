@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -37,6 +38,11 @@ class Run:
     @property
     def uid(self) -> str:
         return self._run.uid
+
+    def vanish(self) -> None:
+        """End as a process does that is killed."""
+        self._run.store.close()
+        self._run._let_go()
 
     def end(self, status: str = "finished") -> None:
         self._run.close(status, measured=False)
@@ -104,6 +110,44 @@ def test_the_processes_of_one_run_that_found_nothing_begin_one_together(tmp_path
     # What the first of them left alone is interrupted before the second of them looks.
     running.end("interrupted")
     assert (one.uid, Run(tmp_path, "second").uid) == ("second", "second")
+
+
+def test_a_run_has_finished_when_the_last_of_its_processes_has(tmp_path: Path) -> None:
+    """The others may still be killed, and then it can be resumed. One that begins late goes on with it."""
+    one, other = (Run(tmp_path, "first", resume=False) for _ in range(2))
+    one.end()
+    assert statuses(tmp_path) == {"first": "running"}
+    assert Run(tmp_path, "second").uid == "second"
+    other.end()
+    assert statuses(tmp_path)["first"] == "finished"
+    late = Run(tmp_path, "first", resume=False)
+    assert statuses(tmp_path)["first"] == "running"
+    late.end()
+    assert statuses(tmp_path)["first"] == "finished"
+
+
+def test_a_run_whose_other_process_is_killed_after_one_came_to_its_end_is_resumed(tmp_path: Path) -> None:
+    one, killed = (Run(tmp_path, "first", resume=False) for _ in range(2))
+    one.end()
+    killed.vanish()
+    assert Run(tmp_path, "second").uid == "first"
+
+
+def test_of_all_that_come_to_their_end_at_once_one_says_that_the_run_has_finished(tmp_path: Path) -> None:
+    path, alone = tmp_path / "lock", Shared(tmp_path / "lock", "mine")
+    assert alone.take()
+    assert alone.is_last()
+    assert not Shared(path, "theirs").take()
+    alone.give_back()
+    for _ in range(20):
+        held = [Shared(path, "mine") for _ in range(8)]
+        assert [each.take() for each in held] == [True] * len(held)
+        with ThreadPoolExecutor(len(held)) as pool:
+            told = list(pool.map(Shared.is_last, held))
+        assert told.count(True) == 1
+        for each in held:
+            each.give_back()
+        assert not path.exists()
 
 
 HOLDER = """

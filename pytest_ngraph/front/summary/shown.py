@@ -87,6 +87,4 @@ def run_of(store: Store, state: State) -> RunRow | None:
         _, judged = state.judged_by_all
         cells = None if judged is None else judged[0]
         return latest_with(store, cells, settings.protocol.name, settings.seed)
-    # The controller of pytest-xdist cannot know which run its workers resumed: it is the one that ended last.
-    ended = sorted((run for run in runs if run.finished_at), key=lambda run: run.finished_at or "")
-    return ended[-1] if ended and settings.resume else None
+    return None
