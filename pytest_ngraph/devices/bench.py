@@ -57,6 +57,9 @@ class Bench(TypingProtocol):
         A device that is far away then says what it knows of all of them at once. Nothing is asked for before then.
         """
 
+    def look_again(self) -> None:
+        """Forget what was learnt of files, which may have changed since: what is asked next is about what they are."""
+
     def refusals(self, cells: Sequence[Cell]) -> dict[Cell, str]:
         """Return the cells that cannot run on the device in principle, each with the reason."""
 

@@ -175,6 +175,9 @@ class LocalBench:
 
     # What cells are made of
 
+    def look_again(self) -> None:
+        """Do nothing: files are read each time that they are asked for."""
+
     def keys(self, cells: Sequence[Cell]) -> dict[Cell, str | None]:
         """Return the evidence key of each cell, or None where its model has to be built first."""
         there = self._sides.keys(cells)

@@ -68,6 +68,9 @@ class StoredBench:
         """Do nothing: the device is left alone."""
         return nullcontext()
 
+    def look_again(self) -> None:
+        """Do nothing: what is stored does not change."""
+
     def keys(self, cells: Sequence[Cell]) -> dict[Cell, str | None]:
         """Return the evidence under which each cell was last measured so, or None where it never was."""
         wanted: dict[str, Any] = {"protocol": self._protocol, "seed": self._seed}

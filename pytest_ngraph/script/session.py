@@ -9,6 +9,7 @@ import sys
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -29,9 +30,10 @@ from pytest_ngraph.quantities.quantity import CellFailed, Measurer, NarrowedAway
 from pytest_ngraph.script import display
 from pytest_ngraph.script.given import CALL, Given, keyword_of
 from pytest_ngraph.script.progress import progress_of
+from pytest_ngraph.session.run_budget import RunBudget
 from pytest_ngraph.session.session import Session as DeviceSession
 from pytest_ngraph.sides import SidesOfRun
-from pytest_ngraph.spec.cells import Cell, CompileRecord, Outcome
+from pytest_ngraph.spec.cells import Cell, CompileRecord, Outcome, protocol_of
 from pytest_ngraph.store.rows import Origin
 from pytest_ngraph.store.sqlite import Store
 from pytest_ngraph.workloads.kinds import Models
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from pytest_ngraph.plan.items import ItemPlan
     from pytest_ngraph.plan.marker import Marker
     from pytest_ngraph.report.results.cells import CellReport
+    from pytest_ngraph.report.results.offline import Judged
     from pytest_ngraph.store.rows import Origin, RunRow, VerdictRow
 
 # The other side is one for the whole session.
@@ -54,17 +57,25 @@ class Results(list[Any]):
         self._session = session
 
     @property
+    def _each(self) -> list[Measurement]:
+        return [one for value in self for one in ([value] if isinstance(value, Measurement) else value.values())]
+
+    @property
     def _against(self) -> dict[Cell, Cell]:
-        each = [one for value in self for one in ([value] if isinstance(value, Measurement) else value.values())]
-        return {one.cell: one.baseline for one in each}
+        return {one.cell: one.baseline for one in self._each}
+
+    @property
+    def _of(self) -> list[DeviceSession]:
+        sources = (one.source for one in self._each)
+        return list(dict.fromkeys(source.session for source in sources if isinstance(source, _Shown)))
 
     def __repr__(self) -> str:
-        return self._session.text_of(self._against) or "[]"
+        return self._session.text_of(self._against, self._of) or "[]"
 
     __str__ = __repr__
 
     def _repr_html_(self) -> str:
-        return self._session.html_of(self._against)
+        return self._session.html_of(self._against, self._of)
 
 
 class _Shown(Measurer):
@@ -76,11 +87,11 @@ class _Shown(Measurer):
 
     def text_of(self, against: Mapping[Cell, Cell]) -> str:
         """Return a table of cells, each given with its baseline."""
-        return self._shown.text_of(against)
+        return self._shown.text_of(against, [self.session])
 
     def html_of(self, against: Mapping[Cell, Cell]) -> str | None:
         """Return the same for a notebook."""
-        return self._shown.html_of(against)
+        return self._shown.html_of(against, [self.session])
 
 
 class Session:
@@ -114,13 +125,15 @@ class Session:
         )
         self._uid, self._command = uuid.uuid4().hex, masked_command(sys.argv, Path.cwd())
         self._sessions: dict[str, DeviceSession] = {}
+        # Those before of the same devices: what was measured then stays readable as it was.
+        self._earlier: list[DeviceSession] = []
         self._verdicts: list[VerdictRow] = []
         self._calls = 0
         self._is_closed = False
         self._open = contextlib.ExitStack()
         # What is imported from now on must not come from the script's folder where the standard library has it.
         self._open.enter_context(standard_library_first())
-        atexit.register(self.close)
+        atexit.register(self._end_with_the_process)
 
     def __enter__(self) -> Session:
         return self
@@ -128,6 +141,14 @@ class Session:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._end_after(kind)
+
+    def _end_with_the_process(self) -> None:
+        # Python keeps what ended a script there. Where somebody types, an error ends a line and not the session.
+        is_typed = hasattr(sys, "ps1") or "IPython" in sys.modules
+        self._end_after(None if is_typed else getattr(sys, "last_type", None))
+
+    def _end_after(self, kind: type[BaseException] | None) -> None:
         # A claim that does not hold ends the block, but nothing was cut short.
         cut_short = kind is not None and not issubclass(kind, AssertionError)
         self._end("interrupted" if cut_short else "finished", write=not cut_short)
@@ -140,9 +161,9 @@ class Session:
         if self._is_closed:
             return
         self._is_closed = True
-        atexit.unregister(self.close)
+        atexit.unregister(self._end_with_the_process)
         try:
-            for session in self._sessions.values():
+            for session in self._every:
                 session.close(status)
         finally:
             if self._sessions:
@@ -231,7 +252,7 @@ class Session:
 
     def _measured(self, plans: Sequence[ItemPlan]) -> list[Measurer]:
         """Measure the first look of what one device has to measure, and return what gives its numbers."""
-        session = self._on(plans[0].device)
+        session = self._on(plans[0].device, [cell for plan in plans for cell in plan.all_cells])
         session.plan(plans)
         try:
             for plan in plans:
@@ -245,7 +266,19 @@ class Session:
             self._progress.ended()
         return [_Shown(session, plan.nodeid, self) for plan in plans]
 
-    def _on(self, device: str) -> DeviceSession:
+    @property
+    def _every(self) -> Sequence[DeviceSession]:
+        return (*self._earlier, *self._sessions.values())
+
+    @cached_property
+    def _budget(self) -> RunBudget:
+        """Return the time that all of the session shares. Nobody knows which calls are to come: nothing is kept."""
+        return RunBudget(self.settings.run_seconds, is_over=lambda group: True)
+
+    def _on(self, device: str, cells: Sequence[Cell]) -> DeviceSession:
+        """Return the session of a device, a new one where what is known of some cells is not so any more."""
+        if device in self._sessions and self._sessions[device].is_outdated(cells):
+            self._earlier.append(self._sessions.pop(device))
         if device not in self._sessions:
             self._sessions[device] = DeviceSession(
                 self.settings,
@@ -257,6 +290,7 @@ class Session:
                 verdicts=self._verdicts,
                 registered=lambda: self._devices.registry.devices,
                 sides=self._devices.other_sides(device),
+                budget=self._budget,
             )
         return self._sessions[device]
 
@@ -268,7 +302,7 @@ class Session:
         return tuple(self._verdicts)
 
     def __repr__(self) -> str:
-        return self.text_of(self._all[1]) or "<Session: nothing was measured yet>"
+        return self.text_of(self._all[1], self._every) or "<Session: nothing was measured yet>"
 
     def __str__(self) -> str:
         return "\n".join([repr(self), *verdict_lines(self._verdicts)])
@@ -276,31 +310,28 @@ class Session:
     def _repr_html_(self) -> str:
         claims = html.escape("\n".join(verdict_lines(self._verdicts)))
         said = f"<pre>{claims}</pre>" if claims else ""
-        return (self.html_of(self._all[1]) or "<p>nothing was measured yet</p>") + said
+        return (self.html_of(self._all[1], self._every) or "<p>nothing was measured yet</p>") + said
 
-    def text_of(self, against: Mapping[Cell, Cell]) -> str:
-        """Return a table of cells, each given with its baseline, no wider than 80 columns if no word is."""
-        return display.text_of(self._reports(against), self._verdicts)
+    def text_of(self, against: Mapping[Cell, Cell], measured: Sequence[DeviceSession]) -> str:
+        """Return a table of cells, each given with its baseline, no wider than 80 columns if no word is.
 
-    def html_of(self, against: Mapping[Cell, Cell]) -> str:
+        ``measured`` are the sessions that measured them, the latest last.
+        """
+        return display.text_of(self._reports(against, measured), self._verdicts)
+
+    def html_of(self, against: Mapping[Cell, Cell], measured: Sequence[DeviceSession]) -> str:
         """Return the same for a notebook."""
-        return display.html_of(self._reports(against), self._verdicts)
+        return display.html_of(self._reports(against, measured), self._verdicts)
 
     @property
-    def _all(self) -> tuple[dict[Cell, str], dict[Cell, Cell]]:
+    def _all(self) -> Judged:
         """Return all cells with their evidence, and what each is compared with."""
-        keys: dict[Cell, str] = {}
-        against: dict[Cell, Cell] = {}
-        for session in self._sessions.values():
-            mine, baselines = session.judged
-            keys.update(mine)
-            against.update(baselines)
-        return keys, against
+        return _judged_by(self._every)
 
-    def _reports(self, against: Mapping[Cell, Cell]) -> list[CellReport]:
+    def _reports(self, against: Mapping[Cell, Cell], measured: Sequence[DeviceSession]) -> list[CellReport]:
         from pytest_ngraph.report.results.cells import reports_of
 
-        keys, _ = self._all
+        keys, _ = _judged_by(measured)
         compared = {cell: baseline for cell, baseline in against.items() if cell != baseline}
         wanted = dict.fromkeys([*against, *against.values()])
         known = {cell: keys[cell] for cell in wanted if cell in keys}
@@ -309,22 +340,10 @@ class Session:
             with Store.open(self.settings.store, read_only=True) as store:
                 reports = reports_of(store, known, compared, self.settings.protocol, self._cpus)
             made = {report.cell: report for report in reports}
-        return [self._with_failure(made.get(cell), cell, compared.get(cell)) for cell in wanted]
+        return [_with_failure(made.get(cell), cell, compared.get(cell), measured) for cell in wanted]
 
     def _cpus(self, device: str) -> int:
         return max(1, len(self._sessions[device].device.cpus))
-
-    def _with_failure(self, report: CellReport | None, cell: Cell, baseline: Cell | None) -> CellReport:
-        """Return a report with what became of its cell in this session, where nothing of that is stored."""
-        from pytest_ngraph.report.results.cells import CellReport
-
-        if report is not None and (report.estimates or report.failure is not None):
-            return report
-        session = self._sessions.get(cell.device)
-        failed = session.failure([cell]) if session is not None else None
-        if report is None:
-            return CellReport(cell, baseline, {}, failed[1] if failed else None, None)
-        return replace(report, failure=failed[1] if failed else None)
 
     # Files
 
@@ -368,7 +387,7 @@ class Session:
         Raises ClaimError where nothing was measured, StoreError where no run has it.
         """
         from pytest_ngraph.report.noise.of_a_run import run_noise_lines
-        from pytest_ngraph.report.results.cells import cell_reports, cpus_of, reports_of
+        from pytest_ngraph.report.results.cells import cpus_of, reports_of
 
         if not self._sessions:
             raise ClaimError("measure: nothing was measured in this session yet")
@@ -379,7 +398,10 @@ class Session:
                 reports = reports_of(store, *self._all, settings.protocol, cpus_of(run))
                 verdicts, noise = self.verdicts, list[str]()
             else:
-                reports, verdicts = cell_reports(store, run.id), store.verdicts(run.id)
+                # A cell whose files changed is shown as it is now, also where that was measured before.
+                cells = {**dict(store.cells(run.id)), **self._all[0]}
+                reports = reports_of(store, cells, store.baselines(run.id), protocol_of(run.protocol), cpus_of(run))
+                verdicts = store.verdicts(run.id)
                 noise = [*run_noise_lines(store, run), *store.damage_lines]
             return run, reports, verdicts, noise, Origin(run.id, store.read_digest())
 
@@ -404,3 +426,29 @@ class Session:
         for write, path in [*asked, (self.benchmark_json, self.settings.benchmark_json)]:
             if path is not None:
                 self._progress.note(f"written: {write(path)}")
+
+
+def _judged_by(sessions: Iterable[DeviceSession]) -> Judged:
+    """Return the cells of some sessions with their evidence, the latest where they differ, and what each is beside."""
+    keys: dict[Cell, str] = {}
+    against: dict[Cell, Cell] = {}
+    for session in sessions:
+        mine, baselines = session.judged
+        keys.update(mine)
+        against.update(baselines)
+    return keys, against
+
+
+def _with_failure(
+    report: CellReport | None, cell: Cell, baseline: Cell | None, sessions: Sequence[DeviceSession]
+) -> CellReport:
+    """Return a report with what became of its cell in the latest of some sessions, where nothing of that is stored."""
+    from pytest_ngraph.report.results.cells import CellReport
+
+    if report is not None and (report.estimates or report.failure is not None):
+        return report
+    latest = next((one for one in reversed(sessions) if one.device.name == cell.device), None)
+    failed = latest.failure([cell]) if latest is not None else None
+    if report is None:
+        return CellReport(cell, baseline, {}, failed[1] if failed else None, None)
+    return replace(report, failure=failed[1] if failed else None)

@@ -37,7 +37,8 @@ class Session:
 
     ``verdicts`` is the list that a run's sessions share, in the order in which claims are judged. ``registered`` gives
     the names of the lab's devices. ``sides`` has the other sides of the run by what asks for them, ``--ngraph-against``
-    or a marker. ``notes`` are what the processes of a run share its time by, where there are several.
+    or a marker. ``notes`` are what the processes of a run share its time by, where there are several. ``budget`` is the
+    time that several sessions share, where they do.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class Session:
         registered: Callable[[], Iterable[str]] = tuple,
         sides: Mapping[str, OtherSide] | None = None,
         notes: Notes | None = None,
+        budget: RunBudget | None = None,
     ) -> None:
         self.settings, self.catalogue, self.bench = settings, catalogue, bench
         self._registered, self._sides = registered, sides or {}
@@ -61,7 +63,9 @@ class Session:
         self._ledger = ledger = Ledger()
         self._access = access = Access(bench, listener, ledger)
         self._launcher = Launcher(settings, catalogue, bench, listener, ledger, run)
-        self._budget = RunBudget(settings.run_seconds, lambda group: self._runner.has_nobody(group), notes=notes)
+        self._budget = budget or RunBudget(
+            settings.run_seconds, lambda group: self._runner.has_nobody(group), notes=notes
+        )
         self._runner = GroupRunner(settings, bench, access, self._launcher, ledger, run, self._budget)
         self._passes = UntimedPasses(run, ledger, access, self._launcher, self._first_look, self._may_not_measure)
         self._groups: dict[str, Group] = {}
@@ -230,6 +234,24 @@ class Session:
         return {cell: key for cell, key in self._ledger.keys.items() if cell in cells}, against
 
     # What tests ask
+
+    def is_outdated(self, cells: Iterable[Cell]) -> bool:
+        """Return whether what is known of any of these cells is not so now: it failed, or its files have changed.
+
+        For who asks again in a session that stays open: a run takes what it knows for what is so until it ends.
+        """
+        ledger, asked = self._ledger, set(cells)
+        asked |= {other for other, cell in self._others.items() if cell in asked}
+        known = [cell for cell in asked if cell in ledger.keys or cell in ledger.failures]
+        if not known:
+            return False
+        self.bench.look_again()
+        if ledger.failed(known) is not None:
+            return True
+        with self._access.or_lost(known):
+            keys = self._access.twice(self.device.name, partial(self.bench.keys, known))
+            return any(key != ledger.keys[cell] for cell, key in keys.items())
+        return True
 
     def is_unchanged(self, nodeid: str, cell: Cell) -> bool:
         """Return whether a test's cell of the other side is what the same cell is here. Nothing is measured to know."""

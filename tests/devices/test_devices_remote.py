@@ -302,6 +302,29 @@ def test_a_model_of_a_users_repository_is_built_and_measured_there(
 
 
 @pytest.mark.real
+def test_what_was_edited_is_sent_when_it_is_looked_at_again(client: Client) -> None:
+    """What was packed does not change during a run. A session that stays open has it look again."""
+    skip_without("torch")
+    bench, file = client.bench(), client.rootdir / "models" / "nets.py"
+    mine, as_it_was = cell("identity", parse_model("models/nets.py:net", (client.rootdir,))), file.read_text()
+    (answer,) = bench.build([mine], nothing)
+    assert answer["ok"], answer
+    known = bench.keys([mine])
+    assert known[mine] is not None
+    assert bench.artifacts([mine])[mine] == answer["key"]
+    try:
+        file.write_text(as_it_was + "\nEDITED = True\n")
+        assert bench.keys([mine]) == known
+        bench.look_again()
+        assert bench.keys([mine])[mine] != known[mine]
+        assert bench.artifacts([mine])[mine] != answer["key"]
+    finally:
+        file.write_text(as_it_was)
+    bench.look_again()
+    assert bench.keys([mine]) == known
+
+
+@pytest.mark.real
 def test_an_onnx_file_goes_along_wherever_it_lies(client: Client, tmp_path: Path) -> None:
     from tests.devices.test_devices_shipping import onnx_model
 

@@ -119,6 +119,20 @@ def test_an_error_of_the_script_s_own_leaves_a_run_that_can_be_resumed_and_a_cla
     assert statuses(folder) == ["interrupted", "finished"]
 
 
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [("1 / 0", "interrupted"), ("raise KeyboardInterrupt", "interrupted"), ("assert False", "finished")],
+)
+def test_so_it_does_without_a_block(folder: Path, error: str, status: str) -> None:
+    body = 's = measure.session(**NULL, export="x.csv")\ns.measure(model="block:conv")\n'
+    code, _, said = run(folder, body + error)
+    assert code
+    assert statuses(folder) == [status]
+    # Of what was cut short no file says that it is all.
+    assert (folder / "x.csv").exists() == (status == "finished")
+    assert ("resume=True goes on with this run" in said) == (status == "interrupted")
+
+
 def test_it_waits_for_the_device_and_says_for_whom(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Of this test alone: the machine's own is held by whatever else measures.
     monkeypatch.setenv("NGRAPH_TESTS_LOCKS", str(folder))

@@ -25,7 +25,10 @@ Send = Callable[[str, int, Callable[[int, int], bytes]], None]
 
 
 class Cargo:
-    """What the benches of a run's requests are made of on one device. What was packed does not change during a run."""
+    """What the benches of a run's requests are made of on one device.
+
+    What was packed does not change during a run, unless it is told to pack again.
+    """
 
     def __init__(
         self,
@@ -83,6 +86,11 @@ class Cargo:
         """Return a reference that the device can follow."""
         as_files = kind_of(model).travels == AS_FILES
         return self._bundle(model).reference if as_files else self._project.reference(model)
+
+    def pack_again(self) -> None:
+        """Forget what was packed: it may have changed since."""
+        self._bundles.clear()
+        self.__dict__.pop("_project", None)
 
     @cached_property
     def _project(self) -> shipping.Project:

@@ -178,6 +178,12 @@ class RemoteBench:
         """Ask about all of these cells with the first question about any: each request is a process on the device."""
         self._about.expect(cells)
 
+    def look_again(self) -> None:
+        """Pack and send again what has changed, and ask again about all cells."""
+        self._cargo.pack_again()
+        self._about = AboutCells(self._asked_about)
+        self._artifacts.clear()
+
     def keys(self, cells: Sequence[Cell]) -> dict[Cell, str | None]:
         """Return the evidence key of each cell, or None where its model has to be built first."""
         return {cell: said.key for cell, said in self._about.of(cells).items()}

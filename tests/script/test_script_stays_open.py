@@ -1,0 +1,133 @@
+"""A session that stays open while files change, cells fail and are mended, and time goes by: a notebook's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from pytest_ngraph.plan.groups import Group
+from pytest_ngraph.session.run_budget import RunBudget
+from tests.conftest import ADAPTERS, Suite, skip_without
+from tests.support.scripts import printed
+
+MODEL = """
+import torch
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(64, {width})
+    def forward(self, x):
+        return self.layer(x)
+    def example_inputs(self, batch):
+        return torch.randn(batch, 64)
+"""
+SESSION = """
+from pathlib import Path
+from pytest_ngraph.store.sqlite import Store
+FILE = Path("models.py")
+GIVEN = dict(model="models.py:Net", compiler="torchscript", baseline="null")
+
+
+def launched():
+    with Store.open(Path(".ngraph/results.sqlite"), read_only=True) as store:
+        return sum(len(store.run_launches(run.id)) for run in store.runs())
+
+
+def row(shown):
+    return [line for line in repr(shown).splitlines() if "torchscript" in line]
+
+
+def row(shown):
+    return [line for line in repr(shown).splitlines() if "torchscript" in line]
+
+
+"""
+
+
+@pytest.mark.real
+def test_a_model_that_was_edited_is_measured_again_and_what_was_measured_stays_what_it_was(suite: Suite) -> None:
+    skip_without("torch")
+    narrow, wide = (MODEL.format(width=width) for width in (8, 2048))
+    (suite.path / "models.py").write_text(narrow)
+    out = printed(suite.path, f"""{SESSION}
+if __name__ == "__main__":
+    with measure.session(protocol="quick") as s:
+        first = s.measure(**GIVEN)
+        small, shown = first.model_bytes, row(first)
+        assert s.measure(**GIVEN).model_bytes == small and launched() == 1
+        FILE.write_text({wide!r})
+        second = s.measure(**GIVEN)
+        assert launched() == 2, launched()
+        assert second.model_bytes.value > 10 * small.value
+        assert first.model_bytes == small and row(first) == shown != row(second)
+        # As it was before: nothing has to be measured for it, and the page is of what it is now.
+        FILE.write_text({narrow!r})
+        assert s.measure(**GIVEN).model_bytes == small and launched() == 2
+        assert row(s.measure(**GIVEN, batch=[1])) == shown
+        s.export("now.csv")
+    values = [line for line in open("now.csv") if "torchscript" in line and ",model_bytes," in line]
+    assert len(values) == 1 and str(int(small.value)) in values[0], values
+print("all of it")
+""")  # fmt: skip
+    assert "all of it" in out
+
+
+@pytest.mark.real
+def test_what_failed_is_tried_again_where_it_is_asked_for_again(suite: Suite) -> None:
+    skip_without("torch")
+    (suite.path / "models.py").write_text("import nothing_of_this_name\n" + MODEL.format(width=8))
+    out = printed(suite.path, f"""{SESSION}
+if __name__ == "__main__":
+    with measure.session(protocol="quick") as s:
+        broken = s.measure(**GIVEN)
+        assert str(broken.outcome) == "failed", broken
+        FILE.write_text({MODEL.format(width=8)!r})
+        mended = s.measure(**GIVEN)
+        assert mended.latency.value > 0
+        # The one before says what became of it then.
+        try:
+            broken.latency
+        except Exception as error:
+            print(error)
+        print(repr(broken))
+""")  # fmt: skip
+    assert out.count("nothing_of_this_name") == 2
+
+
+def test_a_compiler_that_failed_is_tried_once_for_each_time_that_it_is_asked_for(suite: Suite) -> None:
+    (suite.path / "adapters.py").write_text(ADAPTERS)
+    out = printed(suite.path, """
+if __name__ == "__main__":
+    added = {"crashing": "adapters:CRASHING"}
+    with measure.session(protocol="quick", baseline="null", add_compilers=added) as s:
+        for _ in range(3):
+            print("outcome", s.measure(model="block:conv", compiler="crashing").outcome)
+""")  # fmt: skip
+    assert [line for line in out.splitlines() if line.startswith("outcome")] == ["outcome crash"] * 3
+
+
+def test_time_is_not_kept_for_calls_that_nobody_knows_of(suite: Suite) -> None:
+    """Of tests that are over nothing is kept, and a script's calls are over when it makes the next one."""
+    clock = 0.0
+
+    def budget(is_over: Callable[[Group], bool]) -> tuple[RunBudget, list[Group]]:
+        one = RunBudget(1800.0, is_over, lambda: clock)
+        groups = [Group(f"call {number}", ()) for number in range(20)]
+        for group in groups:
+            one.expect(group, 60.0)
+            one.reach(group)
+        return one, groups
+
+    kept, groups = budget(lambda group: False)
+    free, others = budget(lambda group: True)
+    clock = 1300.0
+    assert "is kept for tests to come" in kept.why(groups[-1])
+    assert free.allows(others[-1])
+    out = printed(suite.path, """
+with measure.session(**NULL, run_budget="10min") as s:
+    one, other = s.measure(model="block:conv"), s.measure(model="block:mha")
+    budget = s._on("local", [])._budget
+    print([budget._kept(group, 60.0) for group, _ in budget._groups], len(budget._groups))
+""")  # fmt: skip
+    assert out.split("\n")[0] == "[0.0, 0.0] 2"
