@@ -163,7 +163,7 @@ class Session:
         self._is_closed = True
         atexit.unregister(self._end_with_the_process)
         try:
-            for session in self._every:
+            for session in self._sessions.values():
                 session.close(status)
         finally:
             if self._sessions:
@@ -277,7 +277,8 @@ class Session:
 
     def _on(self, device: str, cells: Sequence[Cell]) -> DeviceSession:
         """Return the session of a device, a new one where what is known of some cells is not so any more."""
-        if device in self._sessions and self._sessions[device].is_outdated(cells):
+        known = self._sessions.get(device)
+        if known is not None and known.is_outdated(cells):
             self._earlier.append(self._sessions.pop(device))
         if device not in self._sessions:
             self._sessions[device] = DeviceSession(
@@ -291,6 +292,7 @@ class Session:
                 registered=lambda: self._devices.registry.devices,
                 sides=self._devices.other_sides(device),
                 budget=self._budget,
+                after=known,
             )
         return self._sessions[device]
 

@@ -60,6 +60,10 @@ class Ledger:
     # Of the latest launches on this machine, the last one last (``spec.states.steadiness``).
     crowding: list[float] = field(default_factory=list)
 
+    def anew(self) -> Ledger:
+        """Return a ledger of what was done and how the machine was, in which nothing is known of cells."""
+        return Ledger(tally=self.tally, counted=self.counted, crowding=self.crowding)
+
     def failed(self, cells: Iterable[Cell]) -> tuple[Cell, CompileRecord] | None:
         """Return the first of these cells that has no time, with what became of it, or None where all have one."""
         return next(((cell, self.failures[cell]) for cell in cells if cell in self.failures), None)

@@ -38,7 +38,8 @@ class Session:
     ``verdicts`` is the list that a run's sessions share, in the order in which claims are judged. ``registered`` gives
     the names of the lab's devices. ``sides`` has the other sides of the run by what asks for them, ``--ngraph-against``
     or a marker. ``notes`` are what the processes of a run share its time by, where there are several. ``budget`` is the
-    time that several sessions share, where they do.
+    time that several sessions share, where they do. ``after`` is a session of the same device in whose place this one
+    comes: it goes on with its run, and knows nothing of cells.
     """
 
     def __init__(
@@ -55,18 +56,20 @@ class Session:
         sides: Mapping[str, OtherSide] | None = None,
         notes: Notes | None = None,
         budget: RunBudget | None = None,
+        after: Session | None = None,
     ) -> None:
         self.settings, self.catalogue, self.bench = settings, catalogue, bench
         self._registered, self._sides = registered, sides or {}
         self.verdicts = verdicts if verdicts is not None else []
-        self._run = run = StoreRun(settings, bench, listener, uid=uid, command=command)
-        self._ledger = ledger = Ledger()
+        self._run: StoreRun = after._run if after else StoreRun(settings, bench, listener, uid=uid, command=command)
+        self._ledger: Ledger = after._ledger.anew() if after else Ledger()
+        run, ledger = self._run, self._ledger
         self._access = access = Access(bench, listener, ledger)
         self._launcher = Launcher(settings, catalogue, bench, listener, ledger, run)
         self._budget = budget or RunBudget(
             settings.run_seconds, lambda group: self._runner.has_nobody(group), notes=notes
         )
-        self._runner = GroupRunner(settings, bench, access, self._launcher, ledger, run, self._budget)
+        self._runner: GroupRunner = GroupRunner(settings, bench, access, self._launcher, ledger, run, self._budget)
         self._passes = UntimedPasses(run, ledger, access, self._launcher, self._first_look, self._may_not_measure)
         self._groups: dict[str, Group] = {}
         # The cells of the other side, each with the one that is compared with it.
