@@ -14,7 +14,8 @@ from pytest_ngraph.compilers.toolkit import torch_cuda
 from pytest_ngraph.compilers.toolkit.copies import median_seconds
 from pytest_ngraph.errors import CompileFailed, Unsupported
 from pytest_ngraph.machine import files
-from pytest_ngraph.spec.cells import Device
+from pytest_ngraph.spec.cells import Cell, Device
+from pytest_ngraph.spec.shapes.mixes import is_mix
 
 if TYPE_CHECKING:
     import numpy as np
@@ -45,6 +46,7 @@ _MEMORY_WORDS = ("out of memory", "outofmemory", "could not be allocated")
 _TOLD = 3
 # One request computes while the next is being enqueued.
 _REQUESTS = 2
+_CAPTURES = "cuda_graph=on with a mix of shapes: each of its calls binds its inputs, and the graph is captured again"
 
 
 class _Slot:
@@ -280,10 +282,22 @@ class TensorRtCompiler(Compiler):
         """Open the GPU, so that no compile time contains it. Raise Unsupported where PyTorch cannot use it."""
         torch_cuda.open_device(device.accelerator)
 
+    def why_not(self, cell: Cell, device: Device) -> str | None:
+        """Return the reason of the base class, or that calls would be timed with the capture of their CUDA graph."""
+        if reason := super().why_not(cell, device):
+            return reason
+        is_graph = dict(cell.compiler.options).get("cuda_graph") == "on"
+        return _CAPTURES if is_graph and is_mix(cell.workload.shapes) else None
+
     def compile(self, workload: LoadedWorkload, device: Device, options: Mapping[str, Any]) -> Executable:
-        """Build the engine, or read it back where it was built before from the same facts."""
+        """Build the engine, or read it back where it was built before from the same facts.
+
+        Raises Unsupported for a bucket's build as CUDA graph: ``why_not`` is asked for static shapes there.
+        """
         import tensorrt
 
+        if workload.is_bucket and options["cuda_graph"] == "on":
+            raise Unsupported(_CAPTURES)
         precision, keep = workload.spec.base_precision, workload.kept
         # In int8 it takes neither zero points nor offsets in integers.
         path = workload.symmetric_onnx_path

@@ -65,6 +65,7 @@ class Bench:
         kept: bool = True,
         rebuild: bool = False,
         ranges: Mapping[str, Any] | None = None,
+        is_bucket: bool = False,
         **network: Any,
     ) -> Executable:
         path = symmetric = self.folder / "model.onnx"
@@ -80,6 +81,7 @@ class Bench:
             onnx_path=path,
             symmetric_onnx_path=symmetric,
             open_ranges=ranges or {},
+            is_bucket=is_bucket,
         )
         values = adapter.COMPILER.resolve(CompilerSpec.parse(f"tensorrt[{options}]" if options else "tensorrt"))
         executable = adapter.COMPILER.compile(loaded, GPU_0, values)
@@ -264,6 +266,28 @@ def test_other_devices_are_refused_before_anything_is_imported() -> None:
     cell = Cell("local", CompilerSpec("tensorrt"), MODEL)
     assert adapter.COMPILER.why_not(cell, Device()) == "device cpu (it runs cuda)"
     assert adapter.COMPILER.why_not(cell, GPU_0) is None
+
+
+MIX = "mix[batch=1x1+2x1]"
+
+
+@pytest.mark.parametrize("shapes", [MIX, "mix[sequence=32x1+128x1,buckets=128]"])
+def test_a_cuda_graph_of_a_mix_is_refused_for_its_calls_would_time_the_capture(bench: Bench, shapes: str) -> None:
+    def why_not(options: str, shapes: str) -> str | None:
+        spec = CompilerSpec.parse(f"tensorrt[{options}]" if options else "tensorrt")
+        return adapter.COMPILER.why_not(Cell("cuda", spec, replace(MODEL, shapes=shapes)), GPU_0)
+
+    said = why_not("cuda_graph=on", shapes) or ""
+    assert said == (
+        "cuda_graph=on with a mix of shapes: each of its calls binds its inputs, and the graph is captured again"
+    )
+    assert [why_not(options, shapes) for options in ("", "cuda_graph=off")] == [None, None]
+    assert [why_not("cuda_graph=on", each) for each in ("static", "dynamic")] == [None, None]
+    # Of a bucket the adapter is asked with static shapes, and knows only where it is compiled.
+    with pytest.raises(Unsupported) as caught:
+        bench.compile("cuda_graph=on", is_bucket=True)
+    assert str(caught.value) == said
+    assert bench.compile(is_bucket=True).placement["cuda_graph"] == "off"
 
 
 def test_an_engine_is_built_once_and_read_back(bench: Bench, gpu: pretended.Gpu) -> None:
