@@ -19,6 +19,9 @@ _SLOWED_BY: Mapping[str, str] = {
     "nvmlClocksThrottleReasonHwThermalSlowdown": "heat (hardware slowdown)",
     "nvmlClocksThrottleReasonHwPowerBrakeSlowdown": "a power brake (hardware slowdown)",
 }
+# Precisions that GPUs of an older compute capability have no arithmetic for.
+NEWER_ONLY = ("tf32", "bf16")
+_NEWER = (8, 0)
 
 
 class Unreadable(Exception):
@@ -86,6 +89,11 @@ class Gpu:
         if held[pid] is None:
             raise Unreadable("NVML does not say how much memory of this GPU a process holds")
         return int(held[pid]) + sum(held.get(child) or 0 for child in below)
+
+    def lacks(self, precision: str) -> str | None:
+        """Return why the GPU has no arithmetic for a precision, or None. Raise Unreadable where NVML does not say."""
+        capability = tuple(map(int, self._of("nvmlDeviceGetCudaComputeCapability")))
+        return lacks(precision, str(self._of("nvmlDeviceGetName")), capability)
 
     def energy_joules(self) -> float:
         """Return what the board has drawn since the driver came up. Raise Unreadable where NVML does not say."""
@@ -162,6 +170,14 @@ def find(accelerator: str) -> Gpu:
         raise SpecError(f"NVML finds no GPUs here ({error}); is the NVIDIA driver installed and loaded?") from None
     hidden = "" if wanted is None else f"; CUDA_VISIBLE_DEVICES={wanted} hides the others"
     raise SpecError(f"there is no GPU {accelerator} (known: {', '.join(names) or 'none'}{hidden})")
+
+
+def lacks(precision: str, name: str, capability: tuple[int, ...]) -> str | None:
+    """Return why a GPU of this name and compute capability has no arithmetic for a precision, or None."""
+    if precision not in NEWER_ONLY or capability >= _NEWER:
+        return None
+    needs, has = (".".join(map(str, each)) for each in (_NEWER, capability))
+    return f"precision {precision} needs compute capability {needs} or newer, and {name} has {has}"
 
 
 def name_in(facts: Mapping[str, Any]) -> str:

@@ -20,10 +20,12 @@ import pytest
 
 from pytest_ngraph.compilers.onnxruntime import adapter, providers
 from pytest_ngraph.compilers.toolkit.kept import Kept
-from pytest_ngraph.errors import SpecError
+from pytest_ngraph.errors import SpecError, Unsupported
 from pytest_ngraph.spec.cells import Cell, CompilerSpec, Device, Workload
 from pytest_ngraph.workloads.kinds import parse_model
 from tests.conftest import skip_without
+from tests.support.fake_nvml import Card
+from tests.support.fake_nvml import installed as installed_nvml
 
 CPU, GPU_1 = Device(threads=2), Device("cuda:1", threads=2, accelerator="cuda:1")
 
@@ -98,6 +100,61 @@ def test_a_provider_that_is_not_installed_says_how_to_get_it(installed: Callable
     said = why_not("onnxruntime[openvino]") or ""
     assert said.startswith("the installed ONNX Runtime has no OpenVINOExecutionProvider (pip uninstall onnxruntime, ")
     assert "pip install onnxruntime-openvino" in said
+
+
+CUDA = Device("cuda", threads=2, accelerator="cuda:0")
+OLD = Card(name="Tesla T4", capability=(7, 5))
+
+
+class Opened(Exception):
+    """The pretended runtime was asked for a session."""
+
+
+def compile_on_cuda(monkeypatch: pytest.MonkeyPatch, precision: str, key: str = "cuda") -> None:
+    """Compile on a runtime that has the provider. Raise Opened where it comes to opening a session."""
+
+    def opened(*_: Any, **__: Any) -> None:
+        raise Opened
+
+    runtime = ModuleType("onnxruntime")
+    runtime.__dict__.update(
+        get_available_providers=lambda: [providers.PROVIDERS[key].name],
+        GraphOptimizationLevel=SimpleNamespace(ORT_ENABLE_ALL=SimpleNamespace(name="ORT_ENABLE_ALL")),
+        set_default_logger_severity=opened,
+        __version__="1.31.1",
+    )
+    monkeypatch.setitem(sys.modules, "onnxruntime", runtime)
+    workload: Any = SimpleNamespace(spec=Workload(parse_model("block:conv"), 2, precision=precision), kept=None)
+    options = adapter.COMPILER.resolve(CompilerSpec.parse(f"onnxruntime[{key}]"))
+    adapter.COMPILER.open(CUDA)
+    adapter.COMPILER.compile(workload, CUDA, options)
+
+
+@pytest.mark.parametrize(("key", "precision"), [("cuda", "tf32"), ("cuda", "bf16"), ("tensorrt", "bf16")])
+def test_a_precision_that_the_gpu_lacks_is_refused_and_never_said_to_be_on(
+    monkeypatch: pytest.MonkeyPatch, key: str, precision: str
+) -> None:
+    with installed_nvml(monkeypatch, OLD), pytest.raises(Unsupported) as caught:
+        compile_on_cuda(monkeypatch, precision, key)
+    said = f"precision {precision} needs compute capability 8.0 or newer, and Tesla T4 has 7.5"
+    assert str(caught.value) == said
+    with installed_nvml(monkeypatch, Card()), pytest.raises(Opened):
+        compile_on_cuda(monkeypatch, precision, key)
+    silent = Card(refused={"nvmlDeviceGetCudaComputeCapability"})
+    with installed_nvml(monkeypatch, silent), pytest.raises(Unsupported) as caught:
+        compile_on_cuda(monkeypatch, precision, key)
+    assert str(caught.value) == f"precision {precision}: NVML does not say whether this GPU has it (Not Supported)"
+
+
+@pytest.mark.parametrize("precision", ["f32", "f16"])
+def test_what_every_gpu_computes_in_needs_nobody_to_ask(monkeypatch: pytest.MonkeyPatch, precision: str) -> None:
+    with installed_nvml(monkeypatch, OLD), pytest.raises(Opened):
+        compile_on_cuda(monkeypatch, precision)
+    with installed_nvml(monkeypatch, driver=False):
+        with pytest.raises(Opened):
+            compile_on_cuda(monkeypatch, precision)
+        with pytest.raises(SpecError, match="NVML finds no GPUs here"):
+            compile_on_cuda(monkeypatch, "tf32")
 
 
 def test_everything_that_precision_hangs_on_is_explicit() -> None:

@@ -45,6 +45,7 @@ class Card:
     utilisation_percent: Callable[[], int] = lambda: 0
     # What each process did, in NVML's microseconds: pid, moment, per cent.
     busy: Callable[[], list[tuple[int, int, int]]] = list
+    capability: tuple[int, int] = (9, 0)
 
 
 class FakeNvml(ModuleType):
@@ -96,8 +97,7 @@ class FakeNvml(ModuleType):
         return self._card("nvmlDeviceGetUUID", handle).uuid
 
     def nvmlDeviceGetCudaComputeCapability(self, handle: Card) -> tuple[int, int]:
-        self._card("nvmlDeviceGetCudaComputeCapability", handle)
-        return (9, 0)
+        return self._card("nvmlDeviceGetCudaComputeCapability", handle).capability
 
     def nvmlDeviceGetMemoryInfo(self, handle: Card) -> Any:
         return SimpleNamespace(total=150 << 30, used=self._card("nvmlDeviceGetMemoryInfo", handle).used_bytes)

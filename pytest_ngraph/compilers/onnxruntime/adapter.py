@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -14,6 +15,7 @@ from pytest_ngraph.compilers.onnxruntime.decoding import OnnxRuntimeDecoder
 from pytest_ngraph.compilers.toolkit.copies import median_seconds
 from pytest_ngraph.compilers.toolkit.in_flight import ThreadedRequests
 from pytest_ngraph.errors import CompileFailed, SpecError, Unsupported
+from pytest_ngraph.machine import gpu
 from pytest_ngraph.machine.facts import version_of
 from pytest_ngraph.spec.cells import Cell, CompilerSpec, Device
 
@@ -176,6 +178,12 @@ class OnnxRuntimeCompiler(Compiler):
         named = dict(spec.options)
         return providers.libraries_of(_chosen({key: key in named for key in _NAMED}, device))
 
+    def open(self, device: Device) -> None:
+        """Find the GPU, so that no compile time contains that. Where it cannot be found, what asks for it says so."""
+        if device.accelerator != "cpu":
+            with suppress(SpecError):
+                gpu.find(device.accelerator)
+
     def why_not(self, cell: Cell, device: Device) -> str | None:
         """Return the reason of the base class or of the provider, or that it is not installed."""
         key = _chosen(self.resolve(cell.compiler), device)
@@ -193,6 +201,7 @@ class OnnxRuntimeCompiler(Compiler):
         wanted, precision = providers.PROVIDERS[key], workload.spec.base_precision
         if wanted.name not in onnxruntime.get_available_providers():
             raise Unsupported(wanted.absent)
+        providers.check_precision(precision, device)
         level = getattr(onnxruntime.GraphOptimizationLevel, _LEVELS[options["graph"]], None)
         if level is None:
             raise Unsupported(f"onnxruntime {onnxruntime.__version__} has no graph={options['graph']}")

@@ -15,6 +15,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+from pytest_ngraph.errors import Unsupported
+from pytest_ngraph.machine import gpu
 from pytest_ngraph.machine.facts import version_of
 from pytest_ngraph.spec.cells import Device
 
@@ -81,6 +83,21 @@ def why_not(key: str, precision: str, device: Device) -> str | None:
     # Every provider but the CPU's is a library of its own.
     libraries = (Path(found.origin).parent / "capi").glob(f"*onnxruntime_providers_{key}.*")
     return None if any(libraries) else provider.absent
+
+
+def check_precision(precision: str, device: Device) -> None:
+    """Raise Unsupported for a precision that the GPU has no arithmetic for: the provider would compute something else.
+
+    NVML is asked, as ONNX Runtime does not say. Raises SpecError where that cannot be had.
+    """
+    if device.accelerator == "cpu" or precision not in gpu.NEWER_ONLY:
+        return
+    try:
+        reason = gpu.find(device.accelerator).lacks(precision)
+    except gpu.Unreadable as error:
+        reason = f"precision {precision}: NVML does not say whether this GPU has it ({error})"
+    if reason is not None:
+        raise Unsupported(reason)
 
 
 def libraries_of(key: str) -> dict[str, str]:

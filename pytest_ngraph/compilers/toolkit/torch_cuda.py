@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from warnings import catch_warnings, filterwarnings
 
 from pytest_ngraph.errors import Unsupported
+from pytest_ngraph.machine import gpu
 from pytest_ngraph.machine.facts import version_of
 
 if TYPE_CHECKING:
@@ -46,10 +47,9 @@ def check_precision(device: torch.device, precision: str) -> None:
     """Raise Unsupported for a precision that the GPU has no arithmetic for. PyTorch would compute something else."""
     import torch
 
-    capability = torch.cuda.get_device_capability(device)
-    if precision in ("tf32", "bf16") and capability < (8, 0):
-        name, has = torch.cuda.get_device_name(device), ".".join(map(str, capability))
-        raise Unsupported(f"precision {precision} needs compute capability 8.0 or newer, and {name} has {has}")
+    reason = gpu.lacks(precision, torch.cuda.get_device_name(device), torch.cuda.get_device_capability(device))
+    if reason is not None:
+        raise Unsupported(reason)
 
 
 def settle(tf32: bool) -> None:
