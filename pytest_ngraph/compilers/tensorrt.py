@@ -261,6 +261,8 @@ class TensorRtCompiler(Compiler):
     """
 
     name = "tensorrt"
+    # Before, kernels may have been chosen by what they take with TF32 where it is off, and the other way round.
+    since = "0.4.0"
     rough_seconds = (20.0, 1.0)
     requires = ("tensorrt", "torch")
     variables = ("TENSORRT_", "TRT_")
@@ -305,8 +307,10 @@ class TensorRtCompiler(Compiler):
         gpu, where = _ask(device, precision)
         where["level"] = int(options["level"])
         timings, ranges = None, workload.open_ranges
+        # By NVIDIA's documentation a timing cache is of one device, CUDA and TensorRT, and of flags such as kTF32.
+        timed_by = {**where, "tf32": precision == "tf32"}
         if keep is not None and options["timings"] == "kept":
-            timings = keep.records(self.name, where) / _TIMINGS
+            timings = keep.records(self.name, timed_by) / _TIMINGS
 
         def build(folder: Path) -> Mapping[str, Any]:
             plan, meta = _build(path, precision, where["level"], device.threads, timings, ranges)
@@ -318,7 +322,7 @@ class TensorRtCompiler(Compiler):
                 folder = Path(scratch)
                 meta, loaded = build(folder), False
             else:
-                facts = {**where, "precision": precision, "timings": options["timings"], "file": path.name}
+                facts = {**timed_by, "precision": precision, "timings": options["timings"], "file": path.name}
                 if ranges:
                     facts["profile"] = {name: list(map(list, shapes)) for name, shapes in ranges.items()}
                 folder, meta, loaded = keep.built(self.name, facts, build)

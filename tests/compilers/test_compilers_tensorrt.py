@@ -339,6 +339,18 @@ def test_kernels_are_timed_once_for_all_engines(bench: Bench, gpu: pretended.Gpu
     assert (gpu.builds, gpu.timed_kernels) == (5, 3)
 
 
+def test_kernels_that_may_use_tf32_have_a_timing_cache_of_their_own(bench: Bench, gpu: pretended.Gpu) -> None:
+    """A kernel that wins with TF32 need not be the one that wins without, under one name in the cache."""
+    asked = [("f32", False), ("tf32", False), ("f16", False), ("tf32", True), ("int8", False), ("f32", True)]
+    said = [
+        bench.compile(workload=in_precision(precision), rebuild=rebuild).placement["timings"]
+        for precision, rebuild in asked
+    ]
+    assert said == ["empty", "empty", "used", "used", "used", "used"]
+    assert gpu.timed_kernels == 2
+    assert len([*(bench.folder / "compiled").glob("*/timing.cache")]) == 2
+
+
 @pytest.mark.parametrize("content", [b"another GPU's timings", b"damaged"])
 def test_timings_that_do_not_fit_are_replaced(bench: Bench, gpu: pretended.Gpu, content: bytes) -> None:
     bench.compile()
