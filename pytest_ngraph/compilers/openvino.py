@@ -68,7 +68,7 @@ class OpenVinoExecutable(Executable):
         algorithms = Counter(algorithm for layer, _, algorithm in nodes if layer in _COMPUTES)
         return {
             "provider": "+".join(self._compiled.get_property("EXECUTION_DEVICES")),
-            "precision": self._precision,
+            "precision": self._computes_in(nodes),
             "runtime_precision": ",".join(f"{kind}:{count}" for kind, count in sorted(kinds.items())),
             "algorithms": ", ".join(f"{name} {count}" for name, count in algorithms.most_common()) or "none",
             "threads": int(self._compiled.get_property("INFERENCE_NUM_THREADS")),
@@ -79,6 +79,15 @@ class OpenVinoExecutable(Executable):
             **({"input_shapes": self._shapes()} if self._is_open else {}),
             "version": openvino.__version__.partition("-")[0],
         }
+
+    def _computes_in(self, nodes: Sequence[tuple[str, str, str]]) -> str:
+        """Return the precision that was asked for, and int8 where convolutions and products are quantised in the graph.
+
+        Both where some of them are. Others that run in eight bits only move such numbers, or read an image of them.
+        """
+        computing = [kind for layer, kind, _ in nodes if layer in _COMPUTES]
+        found = {"int8" if kind in _QUANTISED else self._precision for kind in computing}
+        return "+".join(sorted(found or {self._precision}))
 
     def _shapes(self) -> str:
         """Return the shapes that the compiled model takes, as it says so itself."""

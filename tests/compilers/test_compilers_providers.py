@@ -528,15 +528,18 @@ def test_a_file_in_f16_is_computed_in_f32_on_an_x86_cpu_and_the_placement_says_s
     assert "NOT_IMPLEMENTED" in refused[1]
 
 
-def test_only_what_a_cpu_is_known_to_cast_is_said_to_be_cast(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_what_a_provider_is_known_to_cast_is_said_to_be_cast(monkeypatch: pytest.MonkeyPatch) -> None:
     machine = "x86_64"
     monkeypatch.setattr(platform, "machine", lambda: machine)
     for key, written in (("cpu", "f32"), ("cpu", "int8"), ("cpu", "f64"), ("cuda", "f16"), ("tensorrt", "bf16")):
         assert providers.computes(key, written) == {"precision": written}
-    for written in ("f16", "bf16"):
-        assert providers.computes("cpu", written) == {"precision": "f32", "written_in": written}
+    for key in ("tensorrt", "openvino"):
+        assert providers.computes(key, "int8") == {"precision": "int8"}
+    for key, written in (("cpu", "f16"), ("cpu", "bf16"), ("openvino", "f16"), ("openvino", "bf16"), ("cuda", "int8")):
+        assert providers.computes(key, written) == {"precision": "f32", "written_in": written}
     machine = "aarch64"
     assert providers.computes("cpu", "f16") == {"precision": "f16"}
+    assert providers.computes("openvino", "f16") == {"precision": "f32", "written_in": "f16"}
 
 
 @pytest.mark.real

@@ -497,3 +497,55 @@ def test_openvino_runs_a_precision_or_says_that_this_cpu_has_it_not(tmp_path: Pa
     # Nothing is quantised in this graph.
     assert ran["int8"][0] == "Unsupported"
     assert "no node of the quantised graph would compute in int8" in ran["int8"][1]
+
+
+@pytest.mark.real
+def test_openvino_says_int8_of_what_it_computes_so_whatever_was_asked_for(tmp_path: Path) -> None:
+    """What is quantised in a user's file is computed in int8; an image of bytes makes none of what computes in f32."""
+    found = run_openvino(
+        """
+        QUANTISED = {"s": np.float32(0.02), "z": np.int8(0), "t": np.float32(0.1), "u": np.uint8(0)}
+        SCALES = [numpy_helper.from_array(each, name) for name, each in QUANTISED.items()]
+
+        def quantised(k):
+            held = numpy_helper.from_array(draw.integers(-127, 127, (32, 32, 3, 3)).astype(np.int8), f"q{k}")
+            return [held], [
+                helper.make_node("QuantizeLinear", [names[k], "t", "u"], [f"{k}xq"]),
+                helper.make_node("DequantizeLinear", [f"{k}xq", "t", "u"], [f"{k}xd"]),
+                helper.make_node("DequantizeLinear", [f"q{k}", "s", "z"], [f"{k}wd"]),
+                helper.make_node("Conv", [f"{k}xd", f"{k}wd"], [names[k + 1]], pads=[1, 1, 1, 1]),
+            ]
+
+        def plain(k):
+            return [numpy_helper.from_array(weights[k], f"w{k}")], [nodes[k]]
+
+        def placement(*parts, begin=(), kind=TensorProto.FLOAT, precision="f32"):
+            made = [part(k) for k, part in enumerate(parts)]
+            ends = [helper.make_tensor_value_info(begin[0].input[0] if begin else "x", kind, image)]
+            graph = helper.make_graph(
+                [*begin, *(node for _, nodes in made for node in nodes)], "net", ends,
+                [helper.make_tensor_value_info(names[len(parts)], TensorProto.FLOAT, image)],
+                [*SCALES, *(held for helds, _ in made for held in helds)],
+            )
+            opsets = [helper.make_opsetid("", 20)]
+            onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=9), sys.argv[1])
+            return compiled(precision=precision).placement
+
+        bytes_in = [
+            helper.make_node("Transpose", ["image"], ["turned"], perm=[0, 1, 3, 2]),
+            helper.make_node("Cast", ["turned"], ["x"], to=TensorProto.FLOAT),
+        ]
+        found = {
+            "plain": placement(plain, plain, plain),
+            "quantised": placement(quantised, quantised),
+            "in part": placement(quantised, plain),
+            "asked for": placement(quantised, plain, precision="int8"),
+            "bytes": placement(plain, begin=bytes_in, kind=TensorProto.UINT8),
+        }
+        print(json.dumps({name: [each["precision"], each["runtime_precision"]] for name, each in found.items()}))
+        """,
+        tmp_path,
+    )
+    said = {name: precision for name, (precision, _) in found.items()}
+    assert said == {"plain": "f32", "quantised": "int8", "in part": "f32+int8", "asked for": "int8", "bytes": "f32"}
+    assert "u8:" in found["bytes"][1]

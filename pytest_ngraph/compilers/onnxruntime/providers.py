@@ -110,10 +110,16 @@ def computes(key: str, written: str) -> dict[str, str]:
     """Return the precision in which a provider computes a file, and in which it is written where that is another.
 
     On x86 the CPU's has no arithmetic of 16 bits: it casts what flows into each node to f32, and weights once. On other
-    processors it has some, of convolutions for one, and does not say which nodes compute so.
+    processors it has some, of convolutions for one, and does not say which nodes compute so. CUDA's computes between Q
+    and DQ in f32, and OpenVINO's is told f32 for what is not quantised.
     """
-    casts = key == "cpu" and written in _OF_16_BITS and platform.machine().lower() in _X86
-    return {"precision": "f32", "written_in": written} if casts else {"precision": written}
+    is_short = written in _OF_16_BITS
+    casts = {
+        "cpu": is_short and platform.machine().lower() in _X86,
+        "cuda": written == "int8",
+        "openvino": is_short,
+    }
+    return {"precision": "f32", "written_in": written} if casts.get(key) else {"precision": written}
 
 
 def settings_of(key: str, device: Device, precision: str, threads: int, requests: int) -> dict[str, str]:
