@@ -7,6 +7,7 @@ import os
 import textwrap
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -91,6 +92,59 @@ def test_cuda_graphs_are_for_one_call_at_a_time(with_cuda: None, monkeypatch: py
 @pytest.mark.parametrize("name", NAMES)
 def test_what_was_not_tried_on_hardware_says_so(name: str) -> None:
     assert Catalogue().get(name).verified == {"cpu": "x86-64 Linux", "cuda": "unverified on hardware"}
+
+
+# What was kept of kernels
+
+
+class Kernels:
+    """Folders of inductor and of Triton, and a process that has written so many kernels."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.inductor, self.triton, self.written = folder / "inductor", folder / "triton", 0
+        self.inductor.mkdir()
+        monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(self.inductor))
+        monkeypatch.setenv("TRITON_CACHE_DIR", str(self.triton))
+        monkeypatch.setattr(inductor, "_generated_kernels", lambda: self.written)
+
+    def are_kept(self, *built: Path, written: int = 1) -> bool:
+        """Return what is said of a compilation that writes kernels and builds these files of them."""
+        workload: Any = SimpleNamespace(artifact=None, spec=SimpleNamespace(label="cell"))
+        kernels = inductor._Kernels.of(workload, {})
+        self.written += written
+        for file in built:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.touch()
+        are_kept = kernels.are_kept()
+        kernels.leave_mark()
+        return are_kept
+
+
+@pytest.fixture
+def kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Kernels:
+    return Kernels(tmp_path, monkeypatch)
+
+
+@pytest.mark.parametrize("kind", ["cubin", "hsaco", "spv", "zebin", "so"])
+def test_kernels_that_triton_builds_now_were_not_kept(kernels: Kernels, kind: str) -> None:
+    """Of a graph that PyTorch's own cache passes by, such as one with torch.cond, nothing else says that it is new."""
+    file = kernels.triton / "HASH" / f"triton_poi_fused_0.{kind}"
+    assert not kernels.are_kept(file)
+    assert kernels.are_kept()
+    assert not kernels.are_kept(file.with_stem("triton_poi_fused_1"))
+    # What it keeps beside them is read from the kernel, and no kernel.
+    assert kernels.are_kept(file.with_suffix(".ttir"), file.with_suffix(".json"))
+
+
+def test_triton_may_keep_its_kernels_in_inductors_folder(kernels: Kernels, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TRITON_CACHE_DIR")
+    assert not kernels.are_kept(kernels.inductor / "triton" / "0" / "HASH" / "triton_poi_fused_0.cubin")
+    assert kernels.are_kept()
+    assert not kernels.are_kept(kernels.inductor / "ab" / "cab.main.so")
+
+
+def test_a_graph_without_a_kernel_was_built_before_where_it_left_its_mark(kernels: Kernels) -> None:
+    assert [kernels.are_kept(written=0) for _ in range(2)] == [False, True]
 
 
 # In processes of their own: PyTorch

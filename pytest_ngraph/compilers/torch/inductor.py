@@ -43,6 +43,8 @@ _GRAPH_CALLS = 3
 _BUILT_STEPS = 3
 # Every cell of a worker is a variant of the same forward() to Dynamo, which gives up after 8 by default.
 _VARIANTS = 10_000
+# What kernels are once they are compiled: of a C++ compiler, and of Triton for NVIDIA's, AMD's and Intel's GPUs.
+_BINARIES = {".so", ".cubin", ".hsaco", ".spv", ".zebin"}
 
 
 class InductorCompiler(TorchCompiler):
@@ -244,8 +246,9 @@ def _compile(
         raise Unsupported(f"mode={options['mode']}: inductor records no CUDA graph of this model, it only warns of it")
     # A hit says that nothing was compiled. Of constants that oneDNN has packed inductor keeps no graph, and makes it
     # again each time past that cache; its kernels are kept all the same, by their code.
-    are_kernels_kept, is_bypassed = kernels.are_kept(), caches["fxgraph_cache_bypass"] > 0
-    is_kept = are_kernels_kept if is_bypassed else caches["fxgraph_cache_hit"] > 0
+    is_bypassed = caches["fxgraph_cache_bypass"] > 0
+    is_kept = kernels.are_kept() if is_bypassed else caches["fxgraph_cache_hit"] > 0
+    kernels.leave_mark()
     made.loaded = is_kept and not caches["fxgraph_cache_miss"]
     # Its own is not read here: that would be a call in the time of compiling.
     made.placement = {
@@ -262,35 +265,43 @@ def _compile(
 
 
 class _Kernels:
-    """The folder in which inductor keeps its kernels, and whether it had those of a cell before that was compiled."""
+    """The folder in which inductor keeps its kernels, and whether it had those of a cell before that was compiled.
 
-    def __init__(self, folder: Path | None, cell: str) -> None:
-        self._folder, self._mark = folder, None if folder is None else folder / f"ngraph-{cell}"
-        self._before, self._kernels = self._libraries(), _generated_kernels()
+    ``triton`` is that of Triton, which compiles those for a GPU and keeps them in a folder of its own.
+    """
+
+    def __init__(self, folder: Path | None, triton: Path | None, cell: str) -> None:
+        self._folders = [each for each in (folder, triton) if each is not None]
+        self._mark = None if folder is None else folder / f"ngraph-{cell}"
+        self._before, self._kernels = self._binaries(), _generated_kernels()
         self._was_built = self._mark is not None and self._mark.exists()
         self.folder_was = "unknown" if folder is None else "used" if any(folder.glob("*")) else "empty"
 
     @classmethod
     def of(cls, workload: LoadedWorkload, settings: Mapping[str, Any]) -> _Kernels:
         """Return those of a workload, compiled with these settings."""
-        folder = os.environ.get("TORCHINDUCTOR_CACHE_DIR")
+        # Without a folder of its own, Triton's is in inductor's.
+        named = (os.environ.get(name) for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"))
+        folder, triton = (Path(each) if each else None for each in named)
         artifact = workload.artifact.key if workload.artifact is not None else ""
         cell = digest([artifact, workload.spec.label, sorted((key, str(value)) for key, value in settings.items())])
-        return cls(None if folder is None else Path(folder), cell)
+        return cls(folder, triton, cell)
 
     def are_kept(self) -> bool:
-        """Return whether no kernel was built now, all of them being here. Ask once, when the cell is compiled.
+        """Return whether no kernel was built now, all of them being here. Ask when the cell is compiled.
 
         Of a graph without any kernel that says nothing: such a cell was built here before where it left its mark.
         """
         has_kernels = _generated_kernels() > self._kernels
-        is_kept = (has_kernels or self._was_built) and self._libraries() == self._before
+        return (has_kernels or self._was_built) and self._binaries() == self._before
+
+    def leave_mark(self) -> None:
+        """Note that the cell was built here, once it is."""
         if self._mark is not None and self._mark.parent.is_dir():
             self._mark.touch()
-        return is_kept
 
-    def _libraries(self) -> set[Path]:
-        return set() if self._folder is None else set(self._folder.rglob("*.so"))
+    def _binaries(self) -> set[Path]:
+        return {path for folder in self._folders for path in folder.rglob("*") if path.suffix in _BINARIES}
 
 
 def _generated_kernels() -> int:
