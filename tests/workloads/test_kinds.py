@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -23,7 +24,7 @@ from pytest_ngraph.workloads.kinds.axes import axes_taken, axis_values
 from tests.conftest import Suite, skip_without
 from tests.support import workers
 from tests.support.lab import Lab
-from tests.support.pages import ROOT, blocks
+from tests.support.pages import ROOT, blocks, prose
 
 # One that is honest, and one for each way not to be.
 KINDS = '''
@@ -486,15 +487,18 @@ def test_the_conformance_suite_tells_an_honest_kind_from_those_that_lie(tmp_path
     skip_without("torch")
     (tmp_path / "my_kinds.py").write_text(KINDS)
     (tmp_path / "my_plugin.py").write_text(CONFORMS)
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "my_plugin", "-p", "no:cacheprovider", "--pyargs"]
+    # The command of the page, in a folder that nothing else puts on the path.
+    (written,) = re.findall(r"`python (-m pytest --pyargs [^`]+)`", prose(ROOT / "docs" / "kinds.md"))
     models = "--ngraph-model=zoo:ape,deaf:ape,random:ape,mute:ape"
+    command = [models if word.startswith("--ngraph-model=") else word for word in shlex.split(written)]
+    assert models in command
     # Each of them starts a process or two that build; these are enough to see every kind of lie.
     select = "zoo or (deaf and width) or (random and processes) or (mute and batch) or cheap"
     done = subprocess.run(
-        [*command, "pytest_ngraph.conformance.test_kinds", models, "-k", select],
+        [sys.executable, *command, "-q", "-p", "no:cacheprovider", "-k", select],
         env={
             **os.environ,
-            "PYTHONPATH": os.pathsep.join((str(ROOT), str(tmp_path))),
+            "PYTHONPATH": str(ROOT),
             workers.ADDRESS: workers.FORK_SERVER.start(),
         },
         cwd=tmp_path,
