@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import inspect
 import re
 import shlex
 import subprocess
+import symtable
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -170,6 +173,56 @@ def test_a_block_that_nobody_runs_is_noticed(text: str, complaint: str) -> None:
     (block,) = pages.blocks_of(page, text)
     assert complaint in uncovered(block)
     assert bool(complaint) == bool(uncovered(block))
+
+
+def unbound(code: str) -> list[str]:
+    """Return the names that code uses as globals and neither imports nor assigns: pasted, it raises NameError."""
+
+    def scopes(table: symtable.SymbolTable) -> Iterator[symtable.SymbolTable]:
+        yield table
+        for child in table.get_children():
+            yield from scopes(child)
+
+    module = symtable.symtable(code, "block", "exec")
+    found = [
+        symbol
+        for scope in scopes(module)
+        for symbol in scope.get_symbols()
+        # At the top of a module its names are local as well as global.
+        if scope is module or symbol.is_global()
+    ]
+    bound = {symbol.get_name() for symbol in found if symbol.is_assigned() or symbol.is_imported()}
+    return sorted({symbol.get_name() for symbol in found if symbol.is_referenced()} - bound - {*dir(builtins)})
+
+
+@pytest.mark.parametrize("block", [pytest.param(block, id=block.place) for block in blocks() if block.info == "python"])
+def test_a_block_of_python_imports_what_it_uses(block: Block) -> None:
+    """Those that no test runs among them: what they take is time, and they are pasted like all others."""
+    assert unbound(block.code) == []
+
+
+@pytest.mark.parametrize(
+    ("code", "names"),
+    [
+        # A suite as it once stood on a page.
+        (
+            "@pytest.mark.ngraph(compilers=['openvino'])\n"
+            "def test_generality(ngraph):\n"
+            "    dynamic, static = ngraph.measure(shapes=['dynamic', 'static'])\n"
+            "    assert_speedup(dynamic, over=static)\n",
+            ["assert_speedup", "pytest"],
+        ),
+        ("import pytest\nfrom pytest_ngraph import assert_speedup\npytest.skip(assert_speedup)\n", []),
+        (
+            "import torch\nclass Net(torch.nn.Module):\n    def f(self, x: Tensor):\n        return self.w + x\n",
+            ["Tensor"],
+        ),
+        ("print([len(each) for each in LENGTHS])\n", ["LENGTHS"]),
+        ("LENGTHS = {}\nprint([len(each) for each in LENGTHS], __name__)\n", []),
+    ],
+)
+def test_a_name_that_nothing_binds_is_noticed(code: str, names: list[str]) -> None:
+    assert unbound(code) == names
 
 
 @pytest.mark.parametrize("page", pages.PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
