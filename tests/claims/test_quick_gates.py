@@ -49,7 +49,10 @@ def test_claims_show_numbers_and_pass(
     result.assert_outcomes(passed=2)
     output = result.stdout.str()
     assert "verdicts: 2 not judged" in output
-    said = f"protocol {protocol}: no error control, so no verdicts on times; use --ngraph-protocol=gate for them"
+    said = (
+        f"protocol {protocol}: no error control, so no verdicts on what launches measure; "
+        "use --ngraph-protocol=gate for them"
+    )
     assert said in " ".join(output.split())
     assert all(len(line) <= 80 for line in output.splitlines() if line.startswith("protocol "))
     assert "no gate was decided" not in output

@@ -154,7 +154,8 @@ def _closing(shown: Shown, settings: Settings, tally: Tally | None, width: int) 
     if shown.protocol != "gate":
         # Accuracy is judged by samples, whatever the protocol.
         said = (
-            f"protocol {shown.protocol}: no error control, so no verdicts on times; use --ngraph-protocol=gate for them"
+            f"protocol {shown.protocol}: no error control, so no verdicts on what launches measure; "
+            "use --ngraph-protocol=gate for them"
         )
         lines += textwrap.wrap(said, width, subsequent_indent="    ", break_on_hyphens=False)
     lines.append(f"results: {nearby(settings.store)}")
