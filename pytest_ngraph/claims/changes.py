@@ -74,7 +74,7 @@ def assert_no_slower(
 
 
 def assert_no_larger(cell: Measurement | Sweep, *, tolerance: float = 0.0) -> Estimate:
-    """Claim that the model as this compiler reads it has at most as many bytes as on the other side.
+    """Claim that what is deployed has at most as many bytes as on the other side: an engine, a file, or a module.
 
     ``tolerance`` is a fraction of the bytes there. They are counted, not sampled, so there is no error rate. The rest
     is as in ``assert_no_slower``. Returns the bytes, of a sweep the most. Skips where a side has no size to read.
