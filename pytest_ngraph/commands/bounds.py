@@ -30,12 +30,12 @@ def add(commands: Commands) -> None:
     """Add the command."""
     parser = add_command(commands, "bounds", _run, "Propose a file of bounds from what a run measured")
     parser.add_argument("what", choices=("propose",), help="propose: print it, for ngraph_bounds in the ini file")
-    parser.add_argument("--run", type=int, metavar="N", dest="number", help="Run (default: the latest)")
+    parser.add_argument("--run", type=int, metavar="N", dest="number", help="Run (default: the latest under gate)")
     add_store(parser, "Store of results")
 
 
 def _run(given: argparse.Namespace) -> None:
-    with stored_run(store_path(given.store), given.number) as (store, run):
+    with stored_run(store_path(given.store), given.number, "gate") as (store, run):
         rows, facts = store.verdicts(run.id), run.environment
     lines = proposed(rows)
     if not lines:

@@ -17,8 +17,11 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def stored_run(path: Path, number: int | None) -> Iterator[tuple[Store, RunRow]]:
-    """Open a store for reading and give one of its runs. Raise SpecError for a store or a run that is not there."""
+def stored_run(path: Path, number: int | None, protocol: str = "") -> Iterator[tuple[Store, RunRow]]:
+    """Open a store for reading and give one of its runs. Raise SpecError for a store or a run that is not there.
+
+    Without a number it is the latest, where there are any under ``protocol`` the latest of these.
+    """
     from pytest_ngraph.store.sqlite import Store
 
     if not path.exists():
@@ -27,7 +30,8 @@ def stored_run(path: Path, number: int | None) -> Iterator[tuple[Store, RunRow]]
         runs = {run.id: run for run in store.runs()}
         if not runs:
             raise SpecError(f"{path} holds no run yet")
-        chosen = max(runs) if number is None else number
+        under = [run.id for run in runs.values() if run.protocol == protocol]
+        chosen = max(under or runs) if number is None else number
         if chosen not in runs:
             raise SpecError(f"--run: no run {chosen} in {path} (there: {', '.join(map(str, runs))})")
         yield store, runs[chosen]

@@ -128,6 +128,22 @@ def test_what_is_proposed_holds_in_the_next_run(
     assert "measured 0 launches" in again.stdout.str()
 
 
+def test_a_quick_run_after_the_gates_is_passed_over(
+    suite: Suite, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    suite.write(SUITE.format(bound=", at_least=0.01"))
+    suite.run(*GATE, plugins="tests.support.undelayed").assert_outcomes(passed=2)
+    suite.run().assert_outcomes(passed=2)
+    monkeypatch.chdir(suite.path)
+    capsys.readouterr()
+
+    assert main(["bounds", "propose"]) == 0
+    assert capsys.readouterr().out.startswith("# Of run 1, ")
+    # One that is asked for is that one, whatever it was measured by.
+    assert main(["bounds", "propose", "--run", "2"]) == 2
+    assert "run 2 judged no claim that has a bound" in capsys.readouterr().err
+
+
 def test_a_run_without_claims_says_so(
     suite: Suite, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
