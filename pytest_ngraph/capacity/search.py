@@ -14,7 +14,7 @@ from pytest_ngraph.claims.percentiles import decide_percentile
 from pytest_ngraph.errors import ClaimError
 from pytest_ngraph.load.scenarios import LEAST_RATE, MOST_RATE, server
 from pytest_ngraph.quantities.measurement import Measurement
-from pytest_ngraph.quantities.quantity import Estimate
+from pytest_ngraph.quantities.quantity import Estimate, NarrowedAway
 from pytest_ngraph.stats.verdict import Bound, Verdict
 
 _HELPER = "find_capacity"
@@ -75,7 +75,8 @@ def find_capacity(
     ``assert_latency(cell, percentile=, at_most=within)`` is, so each takes launches of its own. The next rate is an end
     of the interval that replaying the last one gives, else half way on the log scale. It ends with two rates that are
     ``nearer`` one another than this factor, at one that its launches cannot decide, or after eight. No test fails by
-    it: claim the rate that you need by ``assert_capacity``.
+    it: claim the rate that you need by ``assert_capacity``. A protocol without error control judges no rate, so that
+    under one the test is skipped.
     """
     percentile, within = bounds_of(_HELPER, percentile, within)
     bottom, top = _ends(between)
@@ -103,7 +104,7 @@ def _judged(
     latency = cell.quantity("latency")
     source = latency.measurer
     if not source.error_control:
-        raise ClaimError(f"{_HELPER}: the protocol {source.protocol.name!r} has no error control (allowed: gate)")
+        raise NarrowedAway(f"{_HELPER}: the protocol {source.protocol.name!r} has no error control (allowed: gate)")
     allowed = source.tolerance if tolerance is None else number(f"{_HELPER}: tolerance", tolerance, "fraction")
     decision = decide_percentile(latency, percentile, Bound(within, False, allowed, "log"), allowed or source.tolerance)
     estimate, _ = estimated(cell, decision, percentile, within)

@@ -116,3 +116,18 @@ def test_it(ngraph):
     assert low <= truth * 1.03
     assert truth <= high * 1.03
     assert rates >= 2
+
+
+@pytest.mark.parametrize("protocol", ["quick", "paper"])
+def test_a_protocol_that_judges_no_rate_skips_the_search(suite: Suite, protocol: str) -> None:
+    pretended = Pretended(suite.pytester)
+    pretended.write("""
+from pytest_ngraph import find_capacity
+def test_it(ngraph):
+    find_capacity(ngraph, model="block:conv", percentile=90, within=0.01, between=(20, 190))
+""")
+
+    result = pretended.bare(*FIVE_MS, f"--ngraph-protocol={protocol}")
+
+    result.assert_outcomes(skipped=1)
+    result.stdout.fnmatch_lines([f"SKIPPED *find_capacity: the protocol '{protocol}' has no error control*gate)"])
