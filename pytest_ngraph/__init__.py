@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from pytest_ngraph.compilers.base import Compiler, Decoder, Executable, Option
     from pytest_ngraph.errors import CompileFailed, NgraphError, Unsupported
     from pytest_ngraph.explain.profile import Profile, ProfiledNode
-    from pytest_ngraph.quantities.quantity import Estimate
+    from pytest_ngraph.quantities.quantity import CellFailed, Estimate, NarrowedAway, NotStored
     from pytest_ngraph.quantities.sweeps import BatchSweep, DepthSweep, Measurement, ModelSweep, SequenceSweep
     from pytest_ngraph.spec import Outcome
     from pytest_ngraph.workloads.kinds import Built, Kind
@@ -64,7 +64,7 @@ _PLACES = {
     "explain.profile": ("Profile", "ProfiledNode"),
     "measure": ("measure",),
     "errors": ("CompileFailed", "NgraphError", "Unsupported"),
-    "quantities.quantity": ("Estimate",),
+    "quantities.quantity": ("CellFailed", "Estimate", "NarrowedAway", "NotStored"),
     "spec": ("Outcome",),
     "quantities.sweeps": ("BatchSweep", "DepthSweep", "Measurement", "ModelSweep", "SequenceSweep"),
     "workloads.kinds": ("Built", "Kind"),
@@ -75,6 +75,7 @@ __all__ = [
     "BatchSweep",
     "Built",
     "Capacity",
+    "CellFailed",
     "CompileFailed",
     "Compiler",
     "Decoder",
@@ -85,7 +86,9 @@ __all__ = [
     "Kind",
     "Measurement",
     "ModelSweep",
+    "NarrowedAway",
     "NgraphError",
+    "NotStored",
     "Option",
     "Outcome",
     "Profile",

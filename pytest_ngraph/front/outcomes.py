@@ -173,7 +173,7 @@ def with_what_the_run_asks(item: pytest.Function, plan: ItemPlan, compare: Ask |
     kept: BaseException | None = None
     try:
         yield
-    except (AssertionError, CellFailed, NarrowedAway, NotStored) as error:
+    except (AssertionError, *_NO_NUMBER) as error:
         kept = error
     except pytest.skip.Exception as error:
         if not _is_skipped_by_a_claim(item):
@@ -182,9 +182,9 @@ def with_what_the_run_asks(item: pytest.Function, plan: ItemPlan, compare: Ask |
     for ask in _asked_of_all(item, compare, has_failed=kept is not None):
         try:
             ask(item, plan)
-        except (*_FAILS, CellFailed, NarrowedAway, NotStored, pytest.skip.Exception, Warning) as error:
+        except (*_FAILS, pytest.skip.Exception, Warning) as error:
             kept = error if kept is None else _said_of_both(kept, error)
-            if isinstance(error, NgraphError):
+            if isinstance(error, NgraphError) and _is_fail(error):
                 # What comes next would meet it again.
                 break
     if kept is not None:
@@ -192,8 +192,14 @@ def with_what_the_run_asks(item: pytest.Function, plan: ItemPlan, compare: Ask |
         raise kept
 
 
-# What a run finds by itself: a confirmed fail, or that what it is asked for cannot be.
+# What there is no number of, which is no fail by itself: a cell without a time may be a skip.
+_NO_NUMBER = (CellFailed, NarrowedAway, NotStored)
+# What a run finds by itself: a confirmed fail, or that what it is asked for cannot be; and what has no number.
 _FAILS = (pytest.fail.Exception, NgraphError)
+
+
+def _is_fail(error: BaseException) -> bool:
+    return isinstance(error, _FAILS) and not isinstance(error, _NO_NUMBER)
 
 
 def _asked_of_all(item: pytest.Function, compare: Ask | None, *, has_failed: bool) -> Iterator[Ask]:
@@ -212,15 +218,15 @@ def _asked_of_all(item: pytest.Function, compare: Ask | None, *, has_failed: boo
 
 def _said_of_both(first: BaseException, second: BaseException) -> BaseException:
     """Return what says the most of two that end a test, and both where both are fails."""
-    if isinstance(second, _FAILS):
+    if _is_fail(second):
         if isinstance(first, AssertionError):
             # With the user's line, and as what a test that is expected to fail may name.
             return AssertionError("\n\n".join(filter(None, map(str, (first, second))))).with_traceback(
                 first.__traceback__
             )
-        ordered = (first, second) if isinstance(first, _FAILS) else (second, first)
+        ordered = (first, second) if _is_fail(first) else (second, first)
         return pytest.fail.Exception("\n\n".join(map(str, ordered)), pytrace=False)
-    if isinstance(first, (AssertionError, *_FAILS)) or isinstance(second, Warning):
+    if isinstance(first, AssertionError) or _is_fail(first) or isinstance(second, Warning):
         # Of warnings that are errors, too.
         return first
     # A skip would hide what has no time, and what was not there says less than what could not be decided.

@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Literal, NoReturn
 
 from pytest_ngraph import units
-from pytest_ngraph.errors import ClaimError
+from pytest_ngraph.errors import ClaimError, NgraphError
 from pytest_ngraph.load.neighbours import NONE
 from pytest_ngraph.load.queues import has_no_latency
 from pytest_ngraph.load.scenarios import rate_of
@@ -74,19 +74,19 @@ WHOLE = ("bytes", "trials")
 _STEP = 1e-4
 
 
-class CellFailed(Exception):
-    """A cell of a claim has no time: what became of it and why."""
+class CellFailed(NgraphError):
+    """A cell has no time: ``record`` is what became of ``cell``, with its outcome and why."""
 
     def __init__(self, cell: Cell, record: CompileRecord) -> None:
         super().__init__(excerpt(f"{cell.label}: {record.outcome}: {record.reason}"))
         self.cell, self.record = cell, record
 
 
-class NotStored(Exception):
-    """A cell of a claim has no launch, and none may be measured now."""
+class NotStored(NgraphError):
+    """A number has no launch that gives it, and none may be measured now."""
 
 
-class NarrowedAway(Exception):
+class NarrowedAway(NgraphError):
     """A claim about what is not there, such as a point that the options narrowed away: its test skips and says so."""
 
 

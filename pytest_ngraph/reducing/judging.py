@@ -15,7 +15,7 @@ from pytest_ngraph.errors import NgraphError
 from pytest_ngraph.options.settings import Budget, Settings
 from pytest_ngraph.plan.items import item_plan
 from pytest_ngraph.quantities.measurement import Measurement
-from pytest_ngraph.quantities.quantity import CellFailed, Measurer
+from pytest_ngraph.quantities.quantity import CellFailed, Measurer, NotStored
 from pytest_ngraph.reducing.failing import Failure
 from pytest_ngraph.reducing.trying import cell_of
 from pytest_ngraph.session.session import Session
@@ -104,6 +104,9 @@ class Judge:
                     pass
                 except CellFailed as failed:
                     return Judged(False, f"no time: {failed.record.outcome}: {one_line(failed.record.reason, 120)}")
+                except NotStored:
+                    # Nothing could be measured, which is no judgement.
+                    raise
                 except NgraphError as error:
                     return Judged(False, f"not judged: {one_line(str(error), 120)}")
             status = "finished"

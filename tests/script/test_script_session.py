@@ -168,6 +168,7 @@ def test_compilers_that_cannot_are_in_the_table_and_said_where_they_are_asked_fo
     names = ("mine", "broken", "choosy", "picky", "crashing", "absent")
     added = {name: f"adapters:{name.upper()}" for name in names}
     out = printed(suite.path, f"""
+from pytest_ngraph import CellFailed, NarrowedAway
 added = {added}
 if __name__ == "__main__":
     with measure.session(protocol="quick", baseline="null", add_compilers=added) as s:
@@ -179,21 +180,21 @@ if __name__ == "__main__":
         for cell in cells[1:]:
             try:
                 cell.latency
-            except Exception as error:
+            except CellFailed as error:
                 print("asked:", type(error).__name__, error)
         try:
             assert_outputs_match(cells[0])
-        except Exception as error:
+        except NarrowedAway as error:
             print("asked:", type(error).__name__, error)
         try:
             s.measure(model="block:conv", compilers=["mine", "absent"])
-        except Exception as error:
+        except NgraphError as error:
             print("asked:", type(error).__name__, error)
     print(cells._repr_html_())
     with measure.session(protocol="quick", baseline="null", add_compilers=added, strict=True) as s:
         try:
             s.measure(model="block:conv", compilers=["mine", "picky"])
-        except Exception as error:
+        except NgraphError as error:
             print("asked:", type(error).__name__, error)
 """)  # fmt: skip
 
