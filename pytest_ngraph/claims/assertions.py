@@ -8,13 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from pytest_ngraph.claims.decide import Decision, FirstLook, decide, decide_read
+from pytest_ngraph.claims.decide import Decision, FirstLook, decide_read
 from pytest_ngraph.claims.explain import advice, explain, short_name, terms
 from pytest_ngraph.claims.given import BoundGiven, bound_for, in_words, number, of_kind, several, whole
 from pytest_ngraph.claims.history import by_history
 from pytest_ngraph.claims.judged_state import state_of_claim
 from pytest_ngraph.claims.order import Order, decide_order, explain_order, order_of
-from pytest_ngraph.claims.percentiles import decide_percentile
+from pytest_ngraph.claims.percentiles import decide_arriving, decide_percentile
 from pytest_ngraph.claims.plans import Plan, plan_of_claim, test_of
 from pytest_ngraph.errors import ClaimError, SpecError
 from pytest_ngraph.metrics import METRICS
@@ -91,7 +91,7 @@ def assert_latency(
 
     With several calls in flight (``scenario="throughput"``) it is the mean time from submission to completion, under
     load (``scenario="server[rate=20]"``) that from arrival to answer. Where more calls arrive than can be answered
-    there is none: a claim ``at_most`` on a percentile then fails.
+    there is none: a claim ``at_most`` then fails.
 
     ``percentile``, from 1 on and below 100, claims the time that this share of all clean calls stays within. It is
     judged by the binomial law and not by means (MLPerf LoadGen's early stopping). It needs calls that are timed one by
@@ -383,7 +383,7 @@ def claim(
     at_least: BoundGiven | None,
     at_most: BoundGiven | None,
     tolerance: float | None,
-    judge: Callable[[Quantity, Bound, float], Decision] = decide,
+    judge: Callable[[Quantity, Bound, float], Decision] = decide_arriving,
     *,
     scale: float = 1.0,
     is_strict: bool = False,
@@ -399,7 +399,7 @@ def claim(
     asked = _asked(helper, measurer, metric.unit, at_least, at_most, tolerance, is_strict=is_strict)
     side, given, allowed = asked.side, asked.given, asked.tolerance
     if given == HISTORY:
-        if judge not in (decide, decide_read):
+        if judge not in (decide_arriving, decide_read):
             raise ClaimError(f"{helper}: {side}='history' (expected a number: only what is a mean has a history)")
         held = by_history(quantity)
         limit, judge = held.limit, held.judge

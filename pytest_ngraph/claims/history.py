@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pytest_ngraph import units
 from pytest_ngraph.claims.decide import Decision, decide, rows_of
 from pytest_ngraph.claims.doubts.controls import violated_control
+from pytest_ngraph.claims.percentiles import open_where_unsettled
 from pytest_ngraph.machine.kinship import Machine
 from pytest_ngraph.quantities.past import Past, line_here, lines_of, sessions_of
 from pytest_ngraph.quantities.quantity import Quantity, in_unit
@@ -70,7 +71,8 @@ def by_history(quantity: Quantity) -> Held:
         )
         if quantity.timed and (violated := violated_control([record for record, _ in rows])):
             verdict, reason = Verdict.INVALID, violated
-        return Decision(verdict, quantity.of_interval(spread), None, noise, reason, state=state)
+        decision = Decision(verdict, quantity.of_interval(spread), None, noise, reason, state=state)
+        return open_where_unsettled(quantity, decision)
 
     nothing = quantity.present([value for _, value in rows]).value if rows else 1.0
     return Held(nothing if level is None else in_unit(quantity.metric, level.mean), judged)

@@ -1,4 +1,4 @@
-"""A claim about a percentile of calls: decided by the binomial law, and by overload where a queue did not settle."""
+"""Claims about a percentile of calls, by the binomial law, and about what is read where a queue did not settle."""
 
 from __future__ import annotations
 
@@ -88,6 +88,43 @@ def decide_percentile(quantity: Quantity, percentile: float, bound: Bound, toler
     return replace(
         decision, estimate=estimate, smallest_visible=None, reason=reason, confidence=sure, of_launches=False
     )
+
+
+def decide_arriving(quantity: Quantity, bound: Bound, tolerance: float) -> Decision:
+    """Judge a mean by the looks, and where calls arrive at a rate not by those launches alone in which a queue settled.
+
+    A latency of what cannot keep up is beyond every bound. How many calls that answers is not, nor its share of CPUs.
+    """
+    has_queue = quantity.source.error_control and quantity.metric.name == "latency" and _arriving(quantity)
+    if has_queue and (overloaded := _decided_by_overload(quantity, bound)) is not None:
+        return overloaded
+    return open_where_unsettled(quantity, decide(quantity, bound, tolerance))
+
+
+def open_where_unsettled(quantity: Quantity, decision: Decision) -> Decision:
+    """Return a decision by means, open where a queue did not settle in one of the launches that it has seen.
+
+    Looks drop such launches, and later ones take their places: that would be to choose them by what they say.
+    """
+    cells, count = _arriving(quantity), decision.estimate.launches
+    if not (cells and count and quantity.source.error_control) or decision.verdict is Verdict.INVALID:
+        return decision
+    # A ratio is of its steady launches as long as these are to be had: of the two ways the one that ends later.
+    ways = [quantity.disturbed] if decision.disturbed and quantity.disturbed else [quantity, quantity.steady]
+    taken = [rows for way in ways if way is not None and (rows := way.rows()[:count])]
+    held = max((read_until(quantity, rows, decision.verdict) for rows in taken), key=len, default=[])
+    odd = [(record, cell) for record in held for cell in cells if has_no_latency(record.prepared[cell])]
+    if not odd:
+        return decision
+    record, cell = odd[-1]
+    reason = _how_many(len({one.identity for one, _ in odd}), held, record.prepared[cell].reason)
+    return replace(decision, verdict=Verdict.INCONCLUSIVE, reason=reason)
+
+
+def _arriving(quantity: Quantity) -> list[Cell]:
+    """Return the cells of a quantity to which calls arrive at a rate, none where it is not read from their visits."""
+    cells = quantity.cells if quantity.is_of_visits else ()
+    return [cell for cell in cells if rate_of(cell.workload.scenario) is not None]
 
 
 def calls_of(rows: Rows, cell: Cell, *, disturbed: bool = False) -> list[list[float]]:
@@ -186,8 +223,12 @@ def _of_no_latency(quantity: Quantity, found: Sequence[LaunchRecord], verdict: V
     grew = [record for record in found if is_overloaded(record.prepared[cell])]
     odd = grew or [record for record in found if has_no_latency(record.prepared[cell])]
     nothing = Estimate(quantity.metric.name, math.inf, math.inf, math.inf, len(found))
-    reason = f"{len(odd)} of {units.count(len(found), 'launch', 'launches')}: {odd[-1].prepared[cell].reason}"
+    reason = _how_many(len(odd), found, odd[-1].prepared[cell].reason)
     return Decision(verdict, nothing, None, "", reason, state=found[0].home, of_launches=False)
+
+
+def _how_many(odd: int, found: Sequence[LaunchRecord], reason: str) -> str:
+    return f"{odd} of {units.count(len(found), 'launch', 'launches')}: {reason}"
 
 
 def _clean_visits(record: LaunchRecord, cell: Cell, *, disturbed: bool) -> list[list[float]]:

@@ -181,6 +181,11 @@ class Quantity:
         return POWER if self.power else "memory" if self.memory else "timed"
 
     @property
+    def is_of_visits(self) -> bool:
+        """Return whether it is read from visits, and not from what preparing a cell gave or from passes."""
+        return self.timed or self.metric.name == "cpu_percent"
+
+    @property
     def measurer(self) -> Measurer:
         """Return the running test's door to the session. Raise ClaimError for what is read from a store only."""
         if not isinstance(self.source, Measurer):
@@ -249,8 +254,7 @@ class Quantity:
             return ""
         if not record.shared:
             count = sum(cell in self.cells for cell, _ in record.unsteady)
-            of_visits = self.timed or self.metric.name == "cpu_percent"
-            if not of_visits or not record.holds(self.cells):
+            if not self.is_of_visits or not record.holds(self.cells):
                 return ""
             stolen = sum(visit.is_stolen() for cell in self.cells for visit in record.visits_of(cell).values())
             if not (count or stolen or record.torn):

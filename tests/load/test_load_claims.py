@@ -219,6 +219,62 @@ def test_a_queue_that_does_not_settle_in_a_later_launch_is_not_passed_over(
         assert f"{TOO_NEAR}: as a test says" in live.stdout.str()
 
 
+MEANS = """
+import pytest
+from pytest_ngraph import assert_latency, assert_throughput
+SERVER = pytest.mark.ngraph(model="block:conv", scenario="server[rate=60]")
+@SERVER
+def test_latency(ngraph_cell): assert_latency(ngraph_cell, at_most=0.02)
+@SERVER
+def test_throughput(ngraph_cell): assert_throughput(ngraph_cell, at_least=40, tolerance=0.1)
+"""
+
+
+@pytest.mark.measures
+@pytest.mark.parametrize(
+    ("near", "said", "why"),
+    [("", "pass", ""), ("2 4", "inconclusive", "2 of 5 launches: "), ("1", "inconclusive", ""), ("5", "pass", "")],
+)
+def test_a_mean_is_not_judged_by_the_launches_in_which_the_queue_settled(
+    near: str, said: str, why: str, queues: Pretended
+) -> None:
+    """What is dropped among the launches that a verdict has seen leaves it open, live and stored."""
+    conftest = queues.path / "conftest.py"
+    conftest.write_text(conftest.read_text() + NEAR)
+    (queues.path / "near.txt").write_text(near)
+    queues.write(MEANS)
+
+    words = (*FIVE_MS, "--ngraph-inconclusive=warn", "-Wignore")
+    live = queues.bare(*words)
+    queues.bare(*words)
+
+    with Store.open(queues.store, read_only=True) as store:
+        first, second = ({row.claim: row for row in store.verdicts(run.id)} for run in store.runs())
+    assert [row.verdict for row in first.values()] == [said] * 2
+    assert [row.verdict for row in second.values()] == [said] * 2
+    if why:
+        assert [why in row.extra["reason"] for row in first.values()].count(True) >= 1
+        assert f"{TOO_NEAR}: as a test says" in live.stdout.str()
+
+
+@pytest.mark.measures
+def test_the_mean_of_a_load_beyond_capacity_fails_and_its_throughput_is_open(queues: Pretended) -> None:
+    queues.write("""
+from pytest_ngraph import assert_latency, assert_throughput
+@pytest.mark.ngraph(model="block:conv", scenario="server[rate=300]")
+def test_it(ngraph_cell): assert_latency(ngraph_cell, at_most=1000)
+@pytest.mark.ngraph(model="block:conv", scenario="server[rate=300]")
+def test_answered(ngraph_cell): assert_throughput(ngraph_cell, at_least=100)
+""")
+
+    queues.bare(*FIVE_MS, "--ngraph-inconclusive=warn", "-Wignore")
+
+    with Store.open(queues.store, read_only=True) as store:
+        (run,) = store.runs()
+        said = {row.metric: row.verdict for row in store.verdicts(run.id)}
+    assert said == {"latency": "fail", "throughput": "inconclusive"}
+
+
 def test_too_few_calls_for_a_percentile_are_inconclusive_and_it_is_said_how_many_it_needs(queues: Pretended) -> None:
     queues.write("""
 from pytest_ngraph import assert_latency

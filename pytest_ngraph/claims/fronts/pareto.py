@@ -15,6 +15,7 @@ from pytest_ngraph.claims.assertions import claim_context, inconclusive, keep
 from pytest_ngraph.claims.decide import Decision, Rule, decide, rows_of, without_error_control
 from pytest_ngraph.claims.explain import advice, headline
 from pytest_ngraph.claims.given import number, several
+from pytest_ngraph.claims.percentiles import open_where_unsettled
 from pytest_ngraph.errors import ClaimError, SpecError
 from pytest_ngraph.metrics import METRICS, Metric
 from pytest_ngraph.quantities.accuracy import ACCURACY, TOP1
@@ -256,6 +257,7 @@ def _decide(front: _Claim) -> list[tuple[_Pair, Decision]]:
         source = pair.quantity.source
         if source.error_control:
             decision = decide(pair.quantity, bound, front.tolerance, _rule(pair, len(pairs)))
+            decision = open_where_unsettled(pair.quantity, decision)
         else:
             decision = without_error_control(pair.quantity, lambda _, pair=pair: _by_points(pair))  # type: ignore[misc]
         decided.append((pair, _by_the_first(pair, decision)))
