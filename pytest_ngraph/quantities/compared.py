@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from pytest_ngraph.compilers.toolkit.equality import MAX_ERROR
@@ -9,12 +12,41 @@ from pytest_ngraph.spec.cells import TIMED, Cell, CompileRecord
 from pytest_ngraph.stats.shares import Share
 
 NOT_TOLD_APART = "outputs: not told apart"
+_COMPARED = ("max_error", "cosine", "centred_cosine", "top1_matches", "top1_samples", "outputs_told_apart")
 WHY_NOT_TOLD_APART = "outputs of other inputs would have passed, too, so that these did says little"
 
 
 def top1_of(record: CompileRecord) -> Share | None:
     """Return of how many samples the largest class score is where the reference has it, or None where none counts."""
     return Share(record.top1_matches, record.top1_samples) if record.top1_samples else None
+
+
+def as_seen_in(record: CompileRecord, launches: Sequence[CompileRecord]) -> CompileRecord:
+    """Return a record with how well outputs agreed in the worst of some launches, of one first look.
+
+    An excess that was measured is not to be passed over because a later launch has none, and launches that come later,
+    for another claim, change nothing. What did not tell outputs of other inputs apart once says little of the others.
+    """
+    compared = [one for one in launches if one.max_error is not None]
+    if not compared:
+        return record
+    worst = max(compared, key=_error)
+    said: dict[str, Any] = {name: getattr(worst, name) for name in _COMPARED} | {
+        "cosine": _smallest([one.cosine for one in compared]),
+        "centred_cosine": _smallest([one.centred_cosine for one in compared]),
+    }
+    if any(one.outputs_told_apart is False for one in compared):
+        said["outputs_told_apart"] = False
+    return replace(record, **said)
+
+
+def _error(record: CompileRecord) -> float:
+    assert record.max_error is not None
+    return math.inf if math.isnan(record.max_error) else record.max_error
+
+
+def _smallest(values: Sequence[float | None]) -> float | None:
+    return min((value for value in values if value is not None), default=None)
 
 
 def limit_of(cell: Cell, record: CompileRecord) -> float | None:

@@ -423,7 +423,10 @@ class Measurement:
 
     @property
     def record(self) -> CompileRecord:
-        """What preparing the cell gave in its latest launch. Raises CellFailed where the cell has no time."""
+        """What preparing the cell gave in its latest launch. Raises CellFailed where the cell has no time.
+
+        How well outputs agreed is that of the worst launch of the first look.
+        """
         return self.source.latest(self.cell)
 
     @property
@@ -441,7 +444,10 @@ class Measurement:
 
     @property
     def max_error(self) -> float | None:
-        """``max |y - reference| / max |reference|`` over all outputs, or None where there is nothing to compare."""
+        """The largest ``max |y - reference| / max |reference|`` over all outputs, or None where nothing was compared.
+
+        It is over the launches of the first look, as what follows is.
+        """
         return self.record.max_error
 
     @property

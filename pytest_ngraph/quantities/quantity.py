@@ -15,6 +15,7 @@ from pytest_ngraph.load.neighbours import NONE
 from pytest_ngraph.load.queues import has_no_latency
 from pytest_ngraph.load.scenarios import rate_of
 from pytest_ngraph.metrics import METRICS, Metric
+from pytest_ngraph.quantities.compared import as_seen_in
 from pytest_ngraph.spec.cells import Cell, CompileRecord, LaunchRecord, Outcome, Protocol, Reading, Visit, protocol_of
 from pytest_ngraph.spec.resources.peaks import METRIC_OF
 from pytest_ngraph.spec.resources.power import POWER
@@ -379,7 +380,10 @@ class Source:
         raise NotImplementedError
 
     def latest(self, cell: Cell) -> CompileRecord:
-        """Return what preparing a cell gave in its latest launch. Raises like ``records``."""
+        """Return what preparing a cell gave in its latest launch, and how outputs agreed over those of its first look.
+
+        Raises like ``records``.
+        """
         raise NotImplementedError
 
     def ensure(self, cells: Sequence[Cell]) -> None:
@@ -582,12 +586,14 @@ class Measurer(Source):
             raise CellFailed(*failed)
 
     def latest(self, cell: Cell) -> CompileRecord:
-        """Return what preparing a cell gave in its latest launch, measuring it first."""
+        """Return the same, measuring the first look where it is missing."""
         records = self.session.launches(self.nodeid, [cell])
         self.check([cell])
         if not records:
             raise NotStored(self._why_none(cell.label))
-        return records[-1].prepared[cell]
+        # In whatever state of the machine: it moves times.
+        first = [record for record in self.group.holding([cell]) if not record.invalid][:FEWEST_LAUNCHES]
+        return as_seen_in(records[-1].prepared[cell], [record.prepared[cell] for record in first])
 
     def evaluation(self, cell: Cell) -> CompileRecord:
         """Return what a model's own evaluation gave of a cell, asking it first. Raise CellFailed where it failed."""

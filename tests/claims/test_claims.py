@@ -89,6 +89,7 @@ class Made:
     outcome: Outcome = Outcome.OK
     model_bytes: int | None = None
     max_error: float | None = None
+    told_apart: bool | None = None
     compile_seconds: float = 0.5
 
     def wall_ns(self, cell: Cell, block: int) -> tuple[int, ...]:
@@ -280,7 +281,8 @@ class Laboratory:
             outcome = made.outcome if cell.compiler == FAST else Outcome.OK
             others = made.others_cpus(cell)
             given = {"compile_seconds": made.compile_seconds, "call_seconds": 0.01, "model_bytes": made.model_bytes}
-            given |= {"max_error": made.max_error, "stolen_share": made.stolen_share(cell)}
+            given |= {"max_error": made.max_error, "outputs_told_apart": made.told_apart}
+            given |= {"stolen_share": made.stolen_share(cell)}
             sink.prepared(cell, CompileRecord(outcome, others_cpus=others, **given))  # type: ignore[arg-type]
         for block, readings in enumerate(made.readings):
             for position, cell in enumerate(plan.cells):
@@ -341,6 +343,36 @@ def test_outputs_beyond_the_bounds_of_f32_that_counted_are_of_a_file_in_another_
     (row,) = lab.kept
     assert row.claim.endswith(terms)
     assert (row.verdict, row.bound) == ("pass", 1e-4 if error < 1e-4 else None)
+
+
+@pytest.mark.parametrize("errors", [(5e-4, 2e-6, 2e-6), (2e-6, 5e-4, 2e-6), (2e-6, 2e-6, 5e-4)])
+def test_an_excess_in_any_launch_of_the_first_look_is_not_passed_over(lab: Laboratory, errors: Sequence[float]) -> None:
+    """Another gate's launches come later, whatever they say of the outputs."""
+    lab.script = [Made(1.2, max_error=error) for error in (*errors, 1e-7)]
+    measured = lab.run()
+
+    with pytest.raises(AssertionError, match=r"max error 0\.0005 > 0\.0001"):
+        assert_outputs_match(measured, at_most=1e-4)
+    assert measured.source.one_more(measured.quantity("latency"))
+    with pytest.raises(AssertionError, match=r"max error 0\.0005 > 0\.0001"):
+        assert_outputs_match(measured, at_most=1e-4)
+    assert measured.max_error == 5e-4
+
+
+def test_an_excess_of_a_later_launch_changes_nothing_of_what_was_said_of_outputs(lab: Laboratory) -> None:
+    lab.script = [Made(1.2, max_error=error) for error in (2e-6, 3e-6, 1e-6, 5e-4)]
+    measured = lab.run()
+    assert_outputs_match(measured, at_most=1e-4)
+    assert measured.source.one_more(measured.quantity("latency"))
+    assert_outputs_match(measured, at_most=1e-4)
+    assert measured.max_error == 3e-6
+
+
+def test_outputs_that_were_not_told_apart_in_one_launch_are_open(lab: Laboratory) -> None:
+    lab.script = [Made(1.2, max_error=2e-6, told_apart=number != 1) for number in range(3)]
+
+    with pytest.raises(AssertionError, match="inconclusive: assert_outputs_match"):
+        assert_outputs_match(lab.run())
 
 
 # Confirmation

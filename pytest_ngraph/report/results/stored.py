@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
+from pytest_ngraph.quantities.compared import as_seen_in
 from pytest_ngraph.quantities.quantity import CellFailed, NotStored, Quantity, Source
 from pytest_ngraph.session.ledger import NO_TIME
 from pytest_ngraph.spec.cells import Cell, CompileRecord, LaunchRecord, Protocol
 from pytest_ngraph.spec.evaluations import AGREEMENT, EVALUATION
 from pytest_ngraph.spec.resources.power import Power, of_one_probe
 from pytest_ngraph.spec.states import Fruitless, fruitless_of, same_state, state_words
+from pytest_ngraph.stats.sequential import FEWEST_LAUNCHES
 from pytest_ngraph.store.related import Related
 
 
@@ -94,16 +96,18 @@ class Stored(Source):
         return self._of_one_state([cell])
 
     def latest(self, cell: Cell) -> CompileRecord:
-        """Return what the latest launch of a cell said. Raise NotStored where there is none."""
+        """Return what ``known`` does. Raise NotStored where there is none."""
         record = self.known(cell)
         if record is None:
             raise NotStored(cell.label)
         return record
 
     def known(self, cell: Cell) -> CompileRecord | None:
-        """Return what the latest launch of a cell said, or None."""
+        """Return what the latest launch of a cell said, and how outputs agreed over the first look, or None."""
         records = self._timed.get(cell)
-        return records[-1].prepared[cell] if records else None
+        if not records:
+            return None
+        return as_seen_in(records[-1].prepared[cell], [record.prepared[cell] for record in records[:FEWEST_LAUNCHES]])
 
     def state_of(self, cell: Cell) -> str:
         """Write in which state of the machine the launches of a cell that count were, empty where it reported none."""
