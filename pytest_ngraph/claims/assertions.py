@@ -96,7 +96,7 @@ def assert_latency(
     ``percentile``, from 1 on and below 100, claims the time that this share of all clean calls stays within. It is
     judged by the binomial law and not by means (MLPerf LoadGen's early stopping). It needs calls that are timed one by
     one, that is calls of a millisecond or more, several in flight or under load, and enough of them: at least 588 for
-    percentile 99 and a budget of 16 launches, and more where they wait for one another.
+    percentile 99 and a budget of 16 launches, and more where they wait for one another or several are in flight.
     """
     __tracebackhide__ = True
     cell = of_kind("assert_latency", cell, Measurement)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -136,10 +136,22 @@ def calls_of(rows: Rows, cell: Cell, *, disturbed: bool = False) -> list[list[fl
 
 
 def clusters_of(rows: Rows, cell: Cell) -> float:
-    """Return of how many calls clusters of slow ones are at least, by the load of a queue. 1 where there is none."""
-    if rate_of(cell.workload.scenario) is None:
+    """Return of how many calls clusters of slow ones are at least: by the load of a queue, or as many as are in flight.
+
+    What makes one call slow makes those slow that run beside it. 1 where calls are made one after the other.
+    """
+    placements = [dict(record.prepared[cell].placement) for record, _ in rows]
+    if rate_of(cell.workload.scenario) is not None:
+        return max(map(clustering_of, placements), default=1.0)
+    if cell.workload.scenario == "latency":
         return 1.0
-    return max((clustering_of(dict(record.prepared[cell].placement)) for record, _ in rows), default=1.0)
+    return max(map(_in_flight, placements), default=1.0)
+
+
+def _in_flight(placement: Mapping[str, str]) -> float:
+    """Return how many calls a launch kept in flight, by what was kept of it. 1 where that is no number."""
+    kept = placement.get("in_flight", "")
+    return float(max(1, int(kept))) if kept.isdecimal() else 1.0
 
 
 def _clusters_beside(rows: Rows, cell: Cell, bound: Bound, *, disturbed: bool = False) -> float:

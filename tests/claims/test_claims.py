@@ -15,8 +15,10 @@ from statistics import stdev
 from types import SimpleNamespace
 from typing import ClassVar
 
+import numpy as np
 import pytest
 from scipy.special import stdtrit
+from scipy.stats import binomtest
 
 from pytest_ngraph.claims.assertions import (
     InconclusiveWarning,
@@ -30,7 +32,7 @@ from pytest_ngraph.claims.assertions import (
 )
 from pytest_ngraph.claims.decide import ALPHA, Decision, decide
 from pytest_ngraph.claims.explain import advice, explain
-from pytest_ngraph.claims.percentiles import calls_of, decide_percentile
+from pytest_ngraph.claims.percentiles import calls_of, clusters_of, decide_percentile
 from pytest_ngraph.compilers.catalogue import Catalogue
 from pytest_ngraph.devices import local
 from pytest_ngraph.errors import ClaimError
@@ -56,6 +58,7 @@ from pytest_ngraph.spec.cells import (
     Workload,
 )
 from pytest_ngraph.stats import Bound, LaunchValue, looks_for, spending
+from pytest_ngraph.stats.verdict import Verdict, judge_percentile
 from pytest_ngraph.store import sqlite
 from pytest_ngraph.store.rows import VerdictRow
 from pytest_ngraph.store.sqlite import Store
@@ -993,6 +996,46 @@ def test_turns_of_a_mix_have_no_percentile_and_their_calls_are_not_said_to_be_sh
     record = LaunchRecord(0, 0, "gate", {cell: CompileRecord(Outcome.OK)}, {(cell, 0): Visit(10, (10**6,) * 9)})
     with pytest.raises(ClaimError, match=r"of a mix whole turns are timed; claim the latency without percentile="):
         calls_of([(record, LaunchValue(0.0, 0.0, 1))], cell)
+
+
+def in_flight(scenario: str, *kept: str | None) -> tuple[Cell, list[tuple[LaunchRecord, LaunchValue]]]:
+    """Return a cell, and launches of it that kept so many calls in flight."""
+    one = Cell("local", FAST, Workload(BLOCK, scenario=scenario))
+    facts = [() if many is None else (("in_flight", many),) for many in kept]
+    launches = [LaunchRecord(n, 0, "gate", {one: CompileRecord(Outcome.OK, placement=f)}) for n, f in enumerate(facts)]
+    return one, [(record, LaunchValue(0.0, 0.0, 1)) for record in launches]
+
+
+@pytest.mark.parametrize(
+    ("scenario", "kept", "clusters"),
+    [
+        ("throughput", ("4", "8", "4"), 8.0),
+        ("throughput", ("1",), 1.0),
+        ("throughput", (None, "?"), 1.0),
+        ("latency", ("8",), 1.0),
+        ("throughput", (), 1.0),
+    ],
+)
+def test_slow_calls_come_by_as_many_as_are_in_flight(
+    scenario: str, kept: tuple[str | None, ...], clusters: float
+) -> None:
+    one, rows = in_flight(scenario, *kept)
+    assert clusters_of(rows, one) == clusters
+
+
+def test_stalls_that_slow_all_calls_in_flight_let_no_more_pass_than_is_stated() -> None:
+    """At the edge: 1 of 100 calls is beyond the tolerance, all eight in flight at once."""
+    random = np.random.default_rng(0)
+    one, rows = in_flight("throughput", "8", "8", "8")
+    bound, passed, counted_each = Bound(0.010, False, 0.05, "log"), 0, 0
+    for _ in range(1000):
+        stalls = random.random((3, 200)) < 0.01
+        launches = [np.repeat(np.where(stalled, 0.020, 0.005), 8).tolist() for stalled in stalls]
+        effect = clusters_of(rows, one)
+        passed += judge_percentile(launches, 99, bound, 0.01, least_effect=effect) is Verdict.PASS
+        counted_each += judge_percentile(launches, 99, bound, 0.01) is Verdict.PASS
+    assert binomtest(passed, 1000, 0.01, alternative="greater").pvalue > 0.01
+    assert binomtest(counted_each, 1000, 0.03, alternative="greater").pvalue < 0.01
 
 
 def test_percentiles_are_judged_from_the_store_as_they_were_live(lab: Laboratory) -> None:
