@@ -10,7 +10,7 @@ from pytest_ngraph import units
 from pytest_ngraph.capacity.replay import Launches, Queue, capacity_of, services_of
 from pytest_ngraph.claims.assertions import claim
 from pytest_ngraph.claims.decide import Decision, looks_of
-from pytest_ngraph.claims.given import number, of_kind, several
+from pytest_ngraph.claims.given import fraction, number, of_kind, several
 from pytest_ngraph.claims.percentiles import calls_of, cannot_keep_up, clusters_of, counted, decide_percentile
 from pytest_ngraph.errors import ClaimError
 from pytest_ngraph.load.scenarios import rate_of, slots_of
@@ -48,7 +48,7 @@ def assert_capacity(
     asked = number(f"{_HELPER}: at_least", at_least, "calls a second")
     cell = _at_rate(given, asked)
     measurer = cell.quantity("latency").measurer
-    allowed = measurer.tolerance if tolerance is None else number(f"{_HELPER}: tolerance", tolerance, "fraction")
+    allowed = measurer.tolerance if tolerance is None else fraction(_HELPER, tolerance)
     limit = Bound(within, False, allowed, "log")
     quantity, shown = capacity(cell, percentile, within), f"{units.seconds(within)} + {100 * allowed:g} %"
     # The tolerance is one of the seconds, and a claim with another one is another claim.

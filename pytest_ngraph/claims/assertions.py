@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ngraph.claims.decide import Decision, FirstLook, decide_read
 from pytest_ngraph.claims.explain import advice, explain, short_name, terms
-from pytest_ngraph.claims.given import BoundGiven, bound_for, in_words, number, of_kind, several, whole
+from pytest_ngraph.claims.given import BoundGiven, bound_for, fraction, in_words, number, of_kind, several, whole
 from pytest_ngraph.claims.history import by_history
 from pytest_ngraph.claims.judged_state import state_of_claim
 from pytest_ngraph.claims.order import Order, decide_order, explain_order, order_of
@@ -547,7 +547,7 @@ def _tolerance(helper: str, given: float | None, measurer: Measurer, unit: str) 
     """Return a claim's own tolerance, or the test's, which is a fraction: of metrics in per cent, in points."""
     if given is None:
         return 100 * measurer.tolerance if unit == "%" else measurer.tolerance
-    return number(f"{helper}: tolerance", given, "points" if unit == "%" else "fraction")
+    return number(f"{helper}: tolerance", given, "points") if unit == "%" else fraction(helper, given)
 
 
 def _bound(

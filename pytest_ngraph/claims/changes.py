@@ -11,7 +11,7 @@ from pytest_ngraph import units
 from pytest_ngraph.claims.assertions import claim, inconclusive, settle
 from pytest_ngraph.claims.decide import Decision, decide
 from pytest_ngraph.claims.explain import terms
-from pytest_ngraph.claims.given import number, of_kind
+from pytest_ngraph.claims.given import fraction, of_kind
 from pytest_ngraph.claims.percentiles import cannot_keep_up, counted, read_until, until_confirmed
 from pytest_ngraph.errors import ClaimError
 from pytest_ngraph.load.queues import has_no_latency
@@ -61,7 +61,7 @@ def assert_no_slower(
         return _each("assert_no_slower", a, lambda one: assert_no_slower(one, tolerance=tolerance))
     a = of_kind("assert_no_slower", a, Measurement)
     measurer = _measurer("assert_no_slower", a)
-    allowed = measurer.tolerance if tolerance is None else number("assert_no_slower: tolerance", tolerance, "fraction")
+    allowed = measurer.tolerance if tolerance is None else fraction("assert_no_slower", tolerance)
     ratio = change(a)
     words = f"assert_no_slower: {ratio.label} {terms(Bound(1.0, True, allowed, 'log'), allowed)}"
     if a.is_unchanged:
@@ -84,9 +84,7 @@ def assert_no_larger(cell: Measurement | Sweep, *, tolerance: float = 0.0) -> Es
         return _each("assert_no_larger", cell, lambda one: assert_no_larger(one, tolerance=tolerance), max)
     cell = of_kind("assert_no_larger", cell, Measurement)
     _measurer("assert_no_larger", cell)
-    allowed = number("assert_no_larger: tolerance", tolerance, "fraction")
-    if allowed < 0:
-        raise ClaimError(f"assert_no_larger: tolerance={allowed:g} (expected 0 or more)")
+    allowed = fraction("assert_no_larger", tolerance)
     metric, beside = "model_bytes", cell.beside
     words = f"assert_no_larger: model size of {cell.cell.label} over {beside.cell.label} (tolerance {allowed:g})"
     if cell.is_unchanged:

@@ -109,6 +109,15 @@ def number(place: str, value: object, unit: str = "") -> float:
     return finite
 
 
+def fraction(helper: str, tolerance: object) -> float:
+    """Return a tolerance that is a fraction. Raise ClaimError for anything else, such as per cent."""
+    given = number(f"{helper}: tolerance", tolerance, "fraction")
+    if not 0 <= given < 1:
+        meant = f"; {given / 100:g} is meant?" if 1 <= given < 100 else ""
+        raise ClaimError(f"{helper}: tolerance {given:g} (expected a fraction, 0 <= tolerance < 1{meant})")
+    return given
+
+
 def whole(place: str, value: object) -> int:
     """Return a whole number from 1 on. Raise ClaimError for anything else."""
     if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -35,8 +36,9 @@ from pytest_ngraph.claims.given import bound_for, number
 from pytest_ngraph.errors import ClaimError
 from pytest_ngraph.quantities.measurement import Measurement
 from pytest_ngraph.quantities.quantity import Estimate
-from pytest_ngraph.quantities.sweeps import BatchSweep
-from tests.claims.test_claims import Laboratory
+from pytest_ngraph.quantities.sweeps import BatchSweep, DepthSweep
+from pytest_ngraph.spec.cells import CompilerSpec, Workload
+from tests.claims.test_claims import BLOCK, Laboratory, Made
 from tests.conftest import Suite
 
 OF_A_CELL = (assert_speedup, assert_throughput, assert_latency, assert_compile_time, assert_memory, assert_cpu_usage)
@@ -101,6 +103,43 @@ def test_the_helpers_of_several_say_what_they_take(lab: Laboratory) -> None:
         with pytest.raises(ClaimError, match=said):
             wrong()
     assert lab.launched == 0
+
+
+def depths(lab: Laboratory) -> DepthSweep:
+    cells = lab.run_all([Workload(BLOCK, depth=depth) for depth in (1, 4)])
+    return DepthSweep(cells[0].source, dict(zip((1, 4), cells, strict=True)), (1, 4))
+
+
+def widths(lab: Laboratory) -> list[Measurement]:
+    return lab.run_all([Workload(BLOCK, batch, width=width) for width in (64, 128) for batch in (1, 8)])
+
+
+@pytest.mark.parametrize("tolerance", [5, 1.0, -0.1])
+@pytest.mark.parametrize(
+    "claim",
+    [
+        lambda lab, tolerance: assert_slope(depths(lab), at_least=0.1, tolerance=tolerance),
+        lambda lab, tolerance: assert_friction(widths(lab), batch=8, at_most=0.1, tolerance=tolerance),
+        lambda lab, tolerance: assert_latency(lab.run(), at_most=1, tolerance=tolerance),
+    ],
+)
+def test_a_tolerance_that_is_no_fraction_is_refused_on_whatever_scale(
+    lab: Laboratory, claim: Callable[..., object], tolerance: float
+) -> None:
+    """5, meant as 5 %, would let pass whatever there is on a linear scale."""
+    lab.script = [Made(1.2)] * 3
+    meant = rf"; {tolerance / 100:g} is meant\?" if tolerance >= 1 else ""
+    said = rf"assert_\w+: tolerance {tolerance:g} \(expected a fraction, 0 <= tolerance < 1{meant}\)"
+    with pytest.raises(ClaimError, match=said):
+        claim(lab, tolerance)
+
+
+@pytest.mark.parametrize("tolerance", [5, 1.0, -0.1])
+def test_of_bytes_it_is_a_fraction_too(lab: Laboratory, tolerance: float) -> None:
+    cell = lab.run()
+    compared = Measurement(cell.source, cell.cell, cell.baseline, replace(cell.cell, compiler=CompilerSpec("other")))
+    with pytest.raises(ClaimError, match=rf"assert_no_larger: tolerance {tolerance:g} \(expected a fraction, 0 <="):
+        assert_no_larger(compared, tolerance=tolerance)
 
 
 @pytest.mark.parametrize(
