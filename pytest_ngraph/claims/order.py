@@ -135,9 +135,8 @@ def order_of(
             f"{helper}: the models have different baselines ({', '.join(baselines)}), so there is no order to keep; "
             "give baseline= in the marker, or the order"
         )
-    first, *others = cells.values()
-    for other in others:
-        refuse_incomparable(helper, first, other)
+    for one, other in combinations(cells.values(), 2):
+        refuse_incomparable(helper, one, other)
     return Order(cells, order is not None)
 
 

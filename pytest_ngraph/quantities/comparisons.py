@@ -52,9 +52,12 @@ def refuse_other_calls(helper: str, one: Measurement, other: Measurement) -> Non
 def refuse_incomparable(helper: str, one: Measurement, other: Measurement) -> None:
     """Raise ClaimError where which of two measurements is faster is not what their throughputs say.
 
-    Calls that arrive at a rate are answered at that rate by whatever keeps up.
+    Calls that arrive at a rate are answered at that rate by whatever keeps up. A cell beside itself has no ratio but 1,
+    which says nothing: only where the other side is the same is it compared with itself.
     """
     refuse_apart(helper, [one, other])
+    if one.cell == other.cell and not (one.is_unchanged or other.is_unchanged):
+        raise ClaimError(f"{helper}: {other.cell.label} is the cell itself (expected another one)")
     refuse_other_calls(helper, one, other)
     for each in (one, other):
         # Of two scenarios nothing is compared anyway, and that is said.

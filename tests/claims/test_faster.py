@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from pytest_ngraph.claims.assertions import InconclusiveWarning, assert_faster, 
 from pytest_ngraph.claims.changes import assert_no_slower
 from pytest_ngraph.errors import ClaimError
 from pytest_ngraph.front.ci import properties
-from pytest_ngraph.quantities.comparisons import as_baseline
+from pytest_ngraph.quantities.comparisons import as_baseline, refuse_incomparable
 from pytest_ngraph.quantities.measurement import Measurement
 from pytest_ngraph.quantities.quantity import NarrowedAway
 from tests.claims.test_claims import OPEN, Laboratory, speedups
@@ -70,6 +71,31 @@ def test_code_that_is_equal_to_the_nanosecond_is_not_faster(lab: Laboratory) -> 
     lab.script = speedups(*[1.0] * 7)
     with pytest.raises(AssertionError, match=r"fail: 1\.00x"):
         assert_faster(*pair(lab))
+
+
+def test_a_cell_is_not_compared_with_itself(lab: Laboratory) -> None:
+    """Its ratio is 1 whatever it is. A second process of it, a replica, is another cell."""
+    cell = lab.run()
+    same = Measurement(cell.source, cell.cell, cell.baseline)
+    for claim in (assert_faster, assert_no_slower):
+        with pytest.raises(ClaimError, match=rf"{claim.__name__}: local:null\[sample_us=5\] .* is the cell itself"):
+            claim(cell, same)
+    assert lab.launched == 0
+    replica = Measurement(cell.source, replace(cell.cell, replica=1), cell.baseline)
+    refuse_incomparable("assert_no_slower", cell, replica)
+
+
+def test_the_other_side_of_a_cell_where_nothing_differs_may_be_compared_with_it(lab: Laboratory) -> None:
+    cell = lab.run()
+    unchanged = Unchanged(cell.source, cell.cell, cell.baseline)
+    refuse_incomparable("assert_no_slower", unchanged, cell)
+    refuse_incomparable("assert_no_slower", cell, unchanged)
+
+
+class Unchanged(Measurement):
+    """A cell whose other side is what it is here."""
+
+    is_unchanged = True
 
 
 def test_by_asks_for_more(lab: Laboratory) -> None:

@@ -453,6 +453,13 @@ def test_an_order_that_cannot_be_judged_says_why(lab: Laboratory, order: Sequenc
     assert lab.launched == 0
 
 
+def test_a_cell_that_is_there_twice_is_no_order(lab: Laboratory) -> None:
+    first, second = models(lab, 2).values()
+    with pytest.raises(ClaimError, match=r"assert_order: local:null\[sample_us=5\] timm:b.* is the cell itself"):
+        assert_order({"x": first, "y": second, "z": second})
+    assert lab.launched == 0
+
+
 def test_measurements_that_are_no_order_are_refused(lab: Laboratory) -> None:
     sweep = models(lab, 2)
     one, other = sweep.values()
