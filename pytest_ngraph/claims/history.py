@@ -17,7 +17,7 @@ from pytest_ngraph.session.session import FIRST_LOOK
 from pytest_ngraph.stats.changes import NOT_INSTALLED, Level, can_find_changes, levels_of, one_level
 from pytest_ngraph.stats.launches import LaunchValue, dominant_noise
 from pytest_ngraph.stats.sessions import LEAST_SESSIONS, LEVEL, Between, Mean, difference, mean_of
-from pytest_ngraph.stats.verdict import Bound, Verdict, judge
+from pytest_ngraph.stats.verdict import ERROR_RATE, Bound, Verdict, judge
 
 _MORE_SESSIONS = "measure it in further runs, on other occasions (--ngraph-fresh measures again what is stored)"
 
@@ -61,7 +61,7 @@ def by_history(quantity: Quantity) -> Held:
             )
         # The level is the mean of its sessions, and this one scatters as they do.
         then, between = Mean(level.mean, 0.0, (1,) * level.sessions), Between(level.deviation**2, level.sessions - 1)
-        apart = difference(now, then, between, LEVEL)
+        apart = difference(now, then, between, LEVEL * quantity.source.error_rate / ERROR_RATE)
         ends = (level.mean + end for end in (apart.theta, apart.low, apart.high))
         theta, low, high = ends
         spread = replace(apart, theta=theta, low=low, high=high, launches=now.launches)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -20,8 +21,8 @@ from pytest_ngraph.spec.cells import PROTOCOLS, Cell
 from pytest_ngraph.stats import changes
 from pytest_ngraph.stats.changes import levels_of
 from pytest_ngraph.stats.launches import LaunchValue
-from pytest_ngraph.stats.sessions import LEAST_SESSIONS, Between, Mean, difference, mean_of
-from pytest_ngraph.stats.verdict import Bound, Verdict, judge
+from pytest_ngraph.stats.sessions import LEAST_SESSIONS, LEVEL, Between, Mean, difference, mean_of
+from pytest_ngraph.stats.verdict import ERROR_RATE, Bound, Verdict, judge
 from pytest_ngraph.store.rows import VerdictRow
 from pytest_ngraph.store.sqlite import Store
 from tests.conftest import Suite
@@ -55,6 +56,7 @@ def decided(
     *,
     launches: int = 3,
     later: Sequence[float] = (),
+    error_rate: float = 0.01,
     **facts: str,
 ) -> tuple[Any, float]:
     """Return how a day is judged against those before it, and the bound that it is held to. ``later`` follow it."""
@@ -66,7 +68,7 @@ def decided(
         add_day(path, Day(ms=ms, code=f"c{number}"), number)
     with Store.open(path, read_only=True) as store:
         source = Door(store.launches(evidence(last)), [], PROTOCOLS["gate"], 1)
-        source.session = Session(store, {**FACTS, **facts})
+        source.session, source.error_rate = Session(store, {**FACTS, **facts}), error_rate
         quantity = Measurement(source, FAST, BASE).quantity(metric)
         held = by_history(cast(Quantity, _Claimed(quantity)))
         bound = Bound(held.limit, metric == "speedup", 0.05, "log")
@@ -191,7 +193,18 @@ def test_without_ruptures_it_is_undecided_and_says_what_to_install(
 
 
 @WITH_CHANGES
-def test_of_sessions_of_equal_code_at_most_one_of_100_fails() -> None:
+def test_a_smaller_error_rate_makes_the_interval_wider(tmp_path: Path) -> None:
+    levels, widths = [4.0, 4.1, 3.95, 4.05, 4.0, 3.9, 4.1, 4.0], []
+    for rate in (0.1, 0.01, 0.001):
+        decision, _ = decided(tmp_path / f"{rate}.sqlite", levels, 4.0, error_rate=rate)
+        widths.append(math.log(decision.estimate.high / decision.estimate.low))
+    assert widths == sorted(widths)
+    assert widths[0] < 0.8 * widths[1] < 0.8 * 0.8 * widths[2]
+
+
+@WITH_CHANGES
+@pytest.mark.parametrize("rate", [0.001, 0.01, 0.05, 0.1])
+def test_of_sessions_of_equal_code_no_more_fail_than_the_error_rate(rate: float) -> None:
     draw, fails, judged = np.random.default_rng(11), 0, 0
     for _ in range(1500):
         sessions = [list(draw.normal(0, 0.015) + draw.normal(0, 0.008, 3)) for _ in range(16)]
@@ -200,11 +213,12 @@ def test_of_sessions_of_equal_code_at_most_one_of_100_fails() -> None:
         if level.sessions < LEAST_SESSIONS:
             continue
         then, between = Mean(level.mean, 0.0, (1,) * level.sessions), Between(level.deviation**2, level.sessions - 1)
-        apart = difference(then, now, between)
+        apart = difference(then, now, between, LEVEL * rate / ERROR_RATE)
         judged += 1
         fails += judge(apart, Bound(1.0, True, 0.05, "log")) is Verdict.FAIL
     assert judged > 1200
-    assert fails / judged <= 0.01
+    # Of 1 in 1,000 so few sessions have one or two now and then.
+    assert fails / judged <= max(rate, 2 / judged)
     assert not math.isnan(apart.theta)
 
 
@@ -213,6 +227,11 @@ def test_such_claims_count_as_comparisons_of_sessions() -> None:
         "t", "assert_latency: x at_most history (tolerance 0.05)", "latency", 1.0, False, 0.05, 1.0, 0.9, 1.1, 3, "pass"
     )
     assert family_line([row]).startswith("1 gate: chance of a false fail at most 1 %")
+    rarer = replace(row, extra={"error_rate": 0.001})
+    assert family_line([rarer]).startswith("1 gate: chance of a false fail at most 0.1 %")
+    # Saved ones are compared at a level of their own.
+    compared = replace(row, claim="compare", extra={"error_rate": 0.001, "helper": "compare"})
+    assert family_line([compared]).startswith("1 gate: chance of a false fail at most 1 %")
 
 
 SUITE = """

@@ -53,9 +53,9 @@ def notes_of(row: VerdictRow) -> list[str]:
 
 def _false_fail(row: VerdictRow) -> float:
     """Return how likely it is at most that a gate failed by chance, at the error rate that it was judged at."""
-    if _is_of_sessions(row):
-        return FALSE_FAILS
     rate = row.extra.get("error_rate", ERROR_RATE)
+    if _is_of_sessions(row):
+        return FALSE_FAILS * (float(rate) / ERROR_RATE if is_by_history(row) else 1.0)
     if _is_over_samples(row):
         # One exact interval fails it, at half the rate to each side, and no launches confirm that.
         return float(rate) / 2
