@@ -176,7 +176,8 @@ class LocalBench:
     # What cells are made of
 
     def look_again(self) -> None:
-        """Do nothing: files are read each time that they are asked for."""
+        """Read what is installed and the adapters' files again: models are read each time that they are asked for."""
+        self.__dict__.pop("_evidence", None)
 
     def keys(self, cells: Sequence[Cell]) -> dict[Cell, str | None]:
         """Return the evidence key of each cell, or None where its model has to be built first."""

@@ -355,8 +355,7 @@ class Session:
         from pytest_ngraph.report.html.page import write_page
 
         file = self._file("report", path)
-        run, reports, verdicts, noise, origin = self._run()
-        judged = self._all if self.settings.offline else None
+        run, reports, verdicts, noise, origin, judged = self._run()
         write_page(content_of(run, reports, verdicts, noise, origin, self.settings.store, judged), file)
         return file
 
@@ -365,7 +364,7 @@ class Session:
         from pytest_ngraph.report.export.tables import write_export
 
         file = self._file("export", path)
-        run, reports, verdicts, _, origin = self._run()
+        run, reports, verdicts, _, origin, _ = self._run()
         write_export(reports, file, run.protocol, origin, verdicts)
         return file
 
@@ -374,8 +373,8 @@ class Session:
         from pytest_ngraph.report.export.benchmark import write_benchmark_json
 
         file = self._file("benchmark_json", path)
-        run, _, verdicts, _, _ = self._run()
-        write_benchmark_json(file, self.settings.store, run, verdicts, self._all if self.settings.offline else None)
+        run, _, verdicts, _, _, judged = self._run()
+        write_benchmark_json(file, self.settings.store, run, verdicts, judged)
         return file
 
     def _file(self, field: str, path: str | Path) -> Path:
@@ -383,7 +382,7 @@ class Session:
         file: Path = read[0] if isinstance(read, tuple) else read
         return Path.cwd() / file
 
-    def _run(self) -> tuple[RunRow, list[CellReport], Sequence[VerdictRow], Sequence[str], Origin]:
+    def _run(self) -> tuple[RunRow, list[CellReport], Sequence[VerdictRow], Sequence[str], Origin, Judged]:
         """Return the run of this session with all that is shown of it. Of an offline one the run that has its cells.
 
         Raises ClaimError where nothing was measured, StoreError where no run has it.
@@ -393,19 +392,18 @@ class Session:
 
         if not self._sessions:
             raise ClaimError("measure: nothing was measured in this session yet")
-        settings, offline = self.settings, self.settings.offline
+        settings, judged = self.settings, self._all
         with Store.open(settings.store, read_only=True) as store:
             run = self._stored_run(store)
-            if offline:
-                reports = reports_of(store, *self._all, settings.protocol, cpus_of(run))
-                verdicts, noise = self.verdicts, list[str]()
-            else:
+            verdicts, noise = self.verdicts, list[str]()
+            if not settings.offline:
                 # A cell whose files changed is shown as it is now, also where that was measured before.
-                cells = {**dict(store.cells(run.id)), **self._all[0]}
-                reports = reports_of(store, cells, store.baselines(run.id), protocol_of(run.protocol), cpus_of(run))
-                verdicts = store.verdicts(run.id)
-                noise = [*run_noise_lines(store, run), *store.damage_lines]
-            return run, reports, verdicts, noise, Origin(run.id, store.read_digest())
+                keys, against = judged
+                judged = {**dict(store.cells(run.id)), **keys}, {**store.baselines(run.id), **against}
+                verdicts, noise = store.verdicts(run.id), [*run_noise_lines(store, run), *store.damage_lines]
+            protocol = settings.protocol if settings.offline else protocol_of(run.protocol)
+            reports = reports_of(store, *judged, protocol, cpus_of(run))
+            return run, reports, verdicts, noise, Origin(run.id, store.read_digest()), judged
 
     def _stored_run(self, store: Store) -> RunRow:
         from pytest_ngraph.report.results.offline import latest_with
@@ -436,6 +434,9 @@ def _judged_by(sessions: Iterable[DeviceSession]) -> Judged:
     against: dict[Cell, Cell] = {}
     for session in sessions:
         mine, baselines = session.judged
+        # What cannot be built any more is not what it was.
+        for cell in [cell for cell in keys if cell not in mine and session.failure([cell]) is not None]:
+            del keys[cell]
         keys.update(mine)
         against.update(baselines)
     return keys, against

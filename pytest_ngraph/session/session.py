@@ -9,7 +9,7 @@ from typing import Any
 from pytest_ngraph.compilers.catalogue import Catalogue
 from pytest_ngraph.devices import local
 from pytest_ngraph.devices.bench import Bench
-from pytest_ngraph.errors import CompileFailed, SpecError, StoreError
+from pytest_ngraph.errors import CompileFailed, DeviceLost, DeviceOffline, SpecError, StoreError
 from pytest_ngraph.options.settings import Settings
 from pytest_ngraph.plan.costs import Cost, Estimator, Known
 from pytest_ngraph.plan.groups import Group, groups_of
@@ -75,6 +75,9 @@ class Session:
         # The cells of the other side, each with the one that is compared with it.
         self._others: dict[Cell, Cell] = {}
         self._items: dict[str, ItemPlan] = {}
+        self._is_replaced = self._is_frozen = False
+        if after is not None:
+            after._is_replaced = True
         self._has_looked = False
         self._usual: Reading | None = None
         self._dwell_seconds = 0.0
@@ -245,16 +248,27 @@ class Session:
         """
         ledger, asked = self._ledger, set(cells)
         asked |= {other for other, cell in self._others.items() if cell in asked}
-        known = [cell for cell in asked if cell in ledger.keys or cell in ledger.failures]
-        if not known:
-            return False
+        # Also where none of them is known: what they are made of may have been looked at for others.
         self.bench.look_again()
-        if ledger.failed(known) is not None:
+        known = [cell for cell in asked if cell in ledger.keys or cell in ledger.failures]
+        try:
+            return ledger.failed(known) is not None or self._have_changed(known)
+        except (DeviceLost, DeviceOffline):
+            # Of what was measured nothing is lost. Whoever comes in its place says what became of the device.
             return True
-        with self._access.or_lost(known):
-            keys = self._access.twice(self.device.name, partial(self.bench.keys, known))
-            return any(key != ledger.keys[cell] for cell, key in keys.items())
-        return True
+
+    def _have_changed(self, cells: Iterable[Cell]) -> bool:
+        keys = self._ledger.keys
+        known = [cell for cell in cells if cell in keys]
+        now = self._access.twice(self.device.name, partial(self.bench.keys, known)) if known else {}
+        return any(key != keys[cell] for cell, key in now.items())
+
+    def _freeze(self, cells: Iterable[Cell]) -> None:
+        """Have nothing more measured of cells that have changed since another session came in the place of this one.
+
+        It would be kept as what they were.
+        """
+        self._is_frozen = self._is_replaced and self._have_changed(cells)
 
     def is_unchanged(self, nodeid: str, cell: Cell) -> bool:
         """Return whether a test's cell of the other side is what the same cell is here. Nothing is measured to know."""
@@ -277,7 +291,8 @@ class Session:
         """
         group = self._groups[nodeid]
         self._ready(group)
-        self._runner.measure(group, self._items[nodeid], self._first_look)
+        if not self._is_replaced:
+            self._runner.measure(group, self._items[nodeid], self._first_look)
         return group.launches_with(cells)
 
     def one_more(
@@ -295,7 +310,8 @@ class Session:
         """
         group, item = self._groups[nodeid], self._items[nodeid]
         have = len(group.launches_with(cells))
-        if self.settings.offline or not self.settings.protocol.error_control:
+        self._freeze(cells)
+        if self.settings.offline or self._is_frozen or not self.settings.protocol.error_control:
             return False
         if not beyond_budget and (self._is_spent(group, item, have) or not self._budget.allows(group)):
             return False
@@ -306,17 +322,21 @@ class Session:
         """Return why no launch can be added for a test, or nothing."""
         if self.settings.offline:
             return "only what is stored is judged (--ngraph-offline)"
+        if self._is_frozen:
+            return "its files have changed since; measure() measures it as it is now"
         return self._budget.why(self._groups[nodeid])
 
     def memory(self, nodeid: str, cell: Cell, wanted: int = 0) -> list[LaunchRecord]:
         """Return the untimed passes in which a cell ran alone, as many as wanted or as a first look has."""
         self._ready(self._groups[nodeid])
+        self._freeze([cell])
         return self._passes.memory(cell, wanted)
 
     def power(self, nodeid: str, cells: Sequence[Cell], wanted: int = 0) -> list[LaunchRecord]:
         """Return the passes in which it was measured what these cells draw, as many as wanted or a first look has."""
         self._ready(self._groups[nodeid])
         self._learn_keys(cells)
+        self._freeze(cells)
         return self._passes.power(cells, wanted)
 
     def why_no_power(self, cells: Sequence[Cell]) -> str:
@@ -331,12 +351,14 @@ class Session:
         """Return what a model's own evaluation gave of a cell, once for its evidence, or None where it is not known."""
         self._ready(self._groups[nodeid])
         self._learn_keys([cell])
+        self._freeze([cell])
         return self._passes.evaluation(cell)
 
     def agreement(self, nodeid: str, cell: Cell, dense: Cell, samples: int) -> CompileRecord | None:
         """Return how well a cell agrees with another one on seeded inputs, once for their evidence, or None."""
         self._ready(self._groups[nodeid])
         self._learn_keys([cell, dense])
+        self._freeze([cell, dense])
         return self._passes.agreement(cell, dense, samples)
 
     def make_ready(self, cell: Cell) -> None:
@@ -350,7 +372,7 @@ class Session:
     # Groups
 
     def _may_not_measure(self) -> bool:
-        return self.settings.offline or self._budget.is_spent
+        return self.settings.offline or self._is_frozen or self._budget.is_spent
 
     @property
     def _first_look(self) -> int:

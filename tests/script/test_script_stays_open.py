@@ -23,6 +23,7 @@ class Net(torch.nn.Module):
         return torch.randn(batch, 64)
 """
 SESSION = """
+import json
 from pathlib import Path
 from pytest_ngraph.store.sqlite import Store
 FILE = Path("models.py")
@@ -65,7 +66,9 @@ if __name__ == "__main__":
         FILE.write_text({narrow!r})
         assert s.measure(**GIVEN).model_bytes == small and launched() == 2
         assert row(s.measure(**GIVEN, batch=[1])) == shown
-        s.export("now.csv")
+        s.export("now.csv"), s.benchmark_json("now.json")
+    (bench,) = [one for one in json.load(open("now.json"))["benchmarks"] if "torchscript" in one["fullname"]]
+    assert bench["stats"]["mean"] == first.latency.value, (bench["stats"], first.latency)
     values = [line for line in open("now.csv") if "torchscript" in line and ",model_bytes," in line]
     assert len(values) == 1 and str(int(small.value)) in values[0], values
 print("all of it")
@@ -99,17 +102,89 @@ def test_a_compiler_that_failed_is_tried_once_for_each_time_that_it_is_asked_for
     (suite.path / "adapters.py").write_text(ADAPTERS)
     out = printed(suite.path, """
 import os
+from pathlib import Path
+from pytest_ngraph.store.sqlite import Store
 if __name__ == "__main__":
     added = {"crashing": "adapters:CRASHING"}
     with measure.session(protocol="quick", baseline="null", add_compilers=added) as s:
         for _ in range(3):
             print("outcome", s.measure(model="block:conv", compiler="crashing").outcome)
             print("open", len(os.listdir("/proc/self/fd")))
+    with Store.open(Path(".ngraph/results.sqlite"), read_only=True) as store:
+        print("tried", sum(len(store.run_launches(run.id)) for run in store.runs()))
 """)  # fmt: skip
-    outcomes, files = out.splitlines()[::2], out.splitlines()[1::2]
-    assert outcomes == ["outcome crash"] * 3
+    *lines, tried = out.splitlines()
+    outcomes, files = lines[::2], lines[1::2]
+    assert (outcomes, tried) == (["outcome crash"] * 3, "tried 3")
     # However often that is, it is one run of one store.
     assert files == [files[0]] * 3
+
+
+def test_an_adapter_that_was_edited_is_measured_as_it_is_now(suite: Suite) -> None:
+    """Also of a cell that is new: it would be kept under the evidence of the adapter that was there before."""
+    (suite.path / "adapters.py").write_text(ADAPTERS)
+    slower = ADAPTERS.replace("1000 * microseconds", "20000 * microseconds")
+    assert slower != ADAPTERS
+    out = printed(suite.path, f"""
+from pathlib import Path
+if __name__ == "__main__":
+    added = {{"mine": "adapters:MINE"}}
+    with measure.session(protocol="quick", baseline="null", add_compilers=added) as s:
+        first = s.measure(model="block:conv", compiler="mine")
+        quick = first.latency.value
+        Path("adapters.py").write_text({slower!r})
+        other = s.measure(model="block:conv", compiler="mine", batch=2)
+        again = s.measure(model="block:conv", compiler="mine")
+        print(other.latency.value > 10 * quick, again.latency.value > 10 * quick, first.latency.value == quick)
+    with measure.session(protocol="quick", baseline="null", add_compilers=added, offline=True) as s:
+        print(s.measure(model="block:conv", compiler="mine", batch=2).latency.value > 10 * quick)
+""")  # fmt: skip
+    assert out.split() == ["True"] * 4
+
+
+@pytest.mark.real
+def test_nothing_more_is_measured_of_what_has_changed_since(suite: Suite) -> None:
+    """It would be kept as what it was."""
+    skip_without("torch")
+    (suite.path / "models.py").write_text(MODEL.format(width=8))
+    out = printed(suite.path, f"""{SESSION}
+if __name__ == "__main__":
+    with measure.session(protocol="quick") as s:
+        first, alike = s.measure(**GIVEN), s.measure(model="block:conv", compiler="null", baseline="null[fixed_us=20]")
+        speed = first.latency.value
+        FILE.write_text({MODEL.format(width=2048)!r})
+        second, known = s.measure(**GIVEN), launched()
+        try:
+            first.peak_memory_bytes
+        except Exception as error:
+            print(error)
+        assert first.latency.value == speed and launched() == known
+        # Of what is as it was more is measured, and of what it is now.
+        print(alike.peak_memory_bytes.value > 0, second.peak_memory_bytes.value > 0)
+""")  # fmt: skip
+    said, measured = out.splitlines()
+    assert said.endswith("its files have changed since; measure() measures it as it is now")
+    assert measured == "True True"
+
+
+@pytest.mark.real
+def test_what_cannot_be_built_any_more_is_shown_as_that(suite: Suite) -> None:
+    skip_without("torch")
+    (suite.path / "models.py").write_text(MODEL.format(width=8))
+    broken = "import nothing_of_this_name\n" + MODEL.format(width=8)
+    out = printed(suite.path, f"""{SESSION}
+if __name__ == "__main__":
+    with measure.session(protocol="quick") as s:
+        s.measure(**GIVEN)
+        FILE.write_text({broken!r})
+        s.measure(**GIVEN)
+        print(s)
+        s.export("now.csv")
+    (line,) = [line for line in open("now.csv") if "torchscript" in line]
+    print(line)
+""")  # fmt: skip
+    assert "nothing_of_this_name" in out
+    assert ",null,failed,," in out
 
 
 def test_time_is_not_kept_for_calls_that_nobody_knows_of(suite: Suite) -> None:
