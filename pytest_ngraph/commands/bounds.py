@@ -56,7 +56,7 @@ def proposed(rows: Iterable[VerdictRow]) -> list[str]:
     Of several cells of one compiler the one that is furthest counts. Where a helper claims several quantities in a
     test, or from both sides, a file could give only one of the bounds to all of its claims: they are comments.
     """
-    # By test and helper: by side and metric, and by compiler.
+    # By test and helper: by side and what is claimed, and by compiler.
     tests: dict[str, dict[str, dict[tuple[str, str], dict[str, float]]]] = {}
     for row in rows:
         helper, target = str(row.extra.get("helper", "")), str(row.extra.get("target", ""))
@@ -68,7 +68,9 @@ def proposed(rows: Iterable[VerdictRow]) -> list[str]:
         test, side = row.nodeid.partition("[")[0], SIDES[0 if row.at_least else 1]
         device, compiler = target_parts(target)
         name = compiler if device in ("", "local") else target
-        known = tests.setdefault(test, {}).setdefault(helper, {}).setdefault((side, row.metric), {})
+        # A percentile of a metric is another thing than its mean. Of several batches each has the same one.
+        kind = str(row.extra.get("name", "")).partition("@")[0] or row.metric
+        known = tests.setdefault(test, {}).setdefault(helper, {}).setdefault((side, kind), {})
         further = min if row.at_least else max
         known[name] = further(known.get(name, bound), bound)
     lines: list[str] = []
@@ -77,10 +79,10 @@ def proposed(rows: Iterable[VerdictRow]) -> list[str]:
         for helper, kinds in helpers.items():
             if len(kinds) > 1:
                 lines.append(f"# {helper} claims {len(kinds)} things in this test: keep these bounds in the test.")
-            for (side, metric), bounds in kinds.items():
+            for (side, kind), bounds in kinds.items():
                 each = ", ".join(f"{json.dumps(name)} = {bound:g}" for name, bound in bounds.items())
                 entry = f"{helper} = {{ {side} = {{ {each} }} }}"
-                lines.append(entry if len(kinds) == 1 else f"# {entry}  # {metric}")
+                lines.append(entry if len(kinds) == 1 else f"# {entry}  # {kind}")
     return lines
 
 

@@ -28,6 +28,7 @@ def row(nodeid: str = "test_a.py::test_x[local-null]", **more: Any) -> VerdictRo
         "high": 2.1, "launches": 3, "verdict": "pass", "smallest_effect": 0.02, **more,
     }  # fmt: skip
     extra = {"helper": given.pop("helper", "assert_speedup"), "target": given.pop("target", "local:null")}
+    extra |= {"name": given.pop("name")} if "name" in given else {}
     return VerdictRow(nodeid, given.pop("claim", "a claim"), extra=extra, **given)
 
 
@@ -90,6 +91,11 @@ def test_of_several_cells_the_furthest_counts_and_names_are_quoted(tmp_path: Pat
         (
             {"metric": "throughput_ratio", "low": 0.5},
             ['at_least = { "null" = 1.9 } }  # speedup', 'at_least = { "null" = 0.5 } }  # throughput_ratio'],
+        ),
+        # A percentile and a mean are of one metric: with the bound of the former the latter could grow fourfold.
+        (
+            {"name": "p99 speed-up", "low": 0.5},
+            ['at_least = { "null" = 1.9 } }  # speedup', 'at_least = { "null" = 0.5 } }  # p99 speed-up'],
         ),
     ],
 )
@@ -155,3 +161,8 @@ def test_a_run_without_claims_says_so(
     assert "run 1 judged no claim that has a bound" in capsys.readouterr().err
     assert main(["bounds", "propose", "--run", "7"]) == 2
     assert "no run 7" in capsys.readouterr().err
+
+
+def test_the_batches_of_a_sweep_have_one_bound() -> None:
+    rows = [row(helper="assert_bsr", metric="bsr", name=f"bsr@{batch}", low=low) for batch, low in ((4, 0.9), (8, 0.8))]
+    assert proposed(rows)[2:] == ['assert_bsr = { at_least = { "null" = 0.8 } }']
