@@ -100,6 +100,21 @@ def test_file_step_and_annotations_say_the_same_once_whoever_ran_the_tests(
     assert ("written: out/s.md" in result.stdout.str()) is (how != "-p no:terminal")
 
 
+def test_a_test_that_failed_beside_an_open_gate_is_there_with_why(suite: Pretended) -> None:
+    """The gate only warned: what failed the test is none of its claims."""
+    suite.write(UNDECIDABLE.rstrip() + "; raise ValueError('the labels are gone')\n")
+    suite.bare(*TWICE, *WARN, "--ngraph-summary=pr.md").assert_outcomes(failed=1)
+    said = (suite.path / "pr.md").read_text()
+    assert "1 test failed without a verdict" in said
+    assert "the labels are gone" in said
+    # Where open gates fail their tests it is the gate, which ends the test before that.
+    suite.bare(*TWICE, "--ngraph-inconclusive=fail", "--ngraph-summary=pr.md").assert_outcomes(failed=1)
+    assert "failed without a verdict" not in (suite.path / "pr.md").read_text()
+    # Nor where warnings are errors.
+    suite.bare(*TWICE, "--ngraph-inconclusive=warn", "-Werror", "--ngraph-summary=pr.md").assert_outcomes(failed=1)
+    assert "failed without a verdict" not in (suite.path / "pr.md").read_text()
+
+
 def test_the_step_is_added_to_and_keeps_what_others_wrote(suite: Pretended, step: Path) -> None:
     step.write_text("before")
     suite.write(SUITE)

@@ -24,7 +24,11 @@ def note(state: State, item: pytest.Item, report: pytest.TestReport, call: pytes
         return
     before = state.noted.get(nodeid, Noted("", 0))
     why = before.why or not_stored
-    if report.failed and not why and (not judged or report.when == "teardown"):
+    # An open gate that only warns fails no test: what did is none of its claims.
+    is_warning = call.excinfo is not None and issubclass(call.excinfo.type, Warning)
+    open_fails = state.settings.inconclusive == "fail" or is_warning
+    failing = [row for row in judged if row.verdict == Verdict.FAIL or open_fails]
+    if report.failed and not why and (not failing or report.when == "teardown"):
         why = one_line(str(call.excinfo.value) if call.excinfo is not None else report.longreprtext)
     path, line, _ = item.location
     is_expected = before.is_expected or hasattr(report, "wasxfail")
