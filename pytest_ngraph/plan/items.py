@@ -116,16 +116,15 @@ class ItemPlan:
 
 
 def left_out(plans: Iterable[ItemPlan]) -> list[LeftOut]:
-    """Return the cells of some tests that nothing installed can measure, by device, compiler and model."""
-    cells: dict[tuple[str, str, str], set[Cell]] = {}
-    reasons: dict[tuple[str, str, str], str] = {}
+    """Return the cells of some tests that nothing installed can measure, by device, compiler, model and reason."""
+    cells: dict[tuple[str, str, str, str], set[str]] = {}
     for plan in plans:
         if (missing := plan.missing) is not None:
             for cell in plan.cells:
-                place = (cell.device, str(cell.compiler), cell.workload.model.text)
-                cells.setdefault(place, set()).add(cell)
-                reasons[place] = missing.removeprefix(f"{cell.compiler} on {cell.device}: ")
-    return [LeftOut(*place, reasons[place], len(found)) for place, found in cells.items()]
+                reason = missing.removeprefix(f"{cell.compiler} on {cell.device}: ")
+                place = (cell.device, str(cell.compiler), cell.workload.model.text, reason)
+                cells.setdefault(place, set()).add(cell.label)
+    return [LeftOut(*place, len(found), tuple(sorted(found))) for place, found in cells.items()]
 
 
 def baseline_for(model: ModelRef, *named: CompilerSpec | None) -> CompilerSpec:

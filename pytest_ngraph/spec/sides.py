@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import PurePath
 from typing import Any
@@ -72,15 +72,25 @@ def other_sides(cells: Sequence[Cell]) -> dict[Cell, Cell]:
 
     What a test is about comes before what it is compared with, as a run notes its cells.
     """
-    alike: dict[Cell, list[Cell]] = {}
-    if not any(cell.side for cell in cells):
-        # A report may have a hundred thousand, which take long to tell apart.
-        return {}
-    for cell in cells:
-        alike.setdefault(replace(cell, side="", replica=0), []).append(cell)
     found = {}
-    for same in alike.values():
-        first = next((cell for cell in same if not cell.side), same[0])
+    for same, first in _alike(cells):
         if others := [cell for cell in same if cell.side and cell.side != first.side]:
             found.update({cell: others[0] for cell in same if cell.side == first.side})
     return found
+
+
+def cells_beside(cells: Sequence[Cell]) -> set[Cell]:
+    """Return the cells that others are compared with: those of every side but the one that a test is about."""
+    return {cell for same, first in _alike(cells) for cell in same if cell.side != first.side}
+
+
+def _alike(cells: Sequence[Cell]) -> Iterator[tuple[list[Cell], Cell]]:
+    """Yield the cells that are alike but for their side, and the first of the side that a test is about."""
+    if not any(cell.side for cell in cells):
+        # A report may have a hundred thousand, which take long to tell apart.
+        return
+    alike: dict[Cell, list[Cell]] = {}
+    for cell in cells:
+        alike.setdefault(replace(cell, side="", replica=0), []).append(cell)
+    for same in alike.values():
+        yield same, next((cell for cell in same if not cell.side), same[0])

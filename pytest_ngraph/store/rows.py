@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, field, replace
 from typing import Any
 
@@ -17,13 +17,23 @@ _OTHERS, _LEFT_OUT = "others", "left_out"
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """What a run was asked for and nothing was installed to measure with: cells of a compiler and a model, and why."""
+    """What a run was asked for and nothing was installed to measure with: cells of a compiler and a model, and why.
+
+    ``labels`` are those of the cells. Runs of before 0.4.0 have only how many these are.
+    """
 
     device: str
     compiler: str
     model: str
     reason: str
     cells: int
+    labels: tuple[str, ...] = ()
+
+    @classmethod
+    def read(cls, row: Sequence[Any]) -> LeftOut:
+        """Read what was kept of one."""
+        device, compiler, model, reason, cells, *labels = row
+        return cls(device, compiler, model, reason, cells, tuple(*labels))
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,17 +85,21 @@ def with_facts(known: Mapping[str, Any] | None, device: str, facts: Mapping[str,
 
 def with_left_out(known: Mapping[str, Any], rows: Iterable[LeftOut]) -> dict[str, Any]:
     """Return a run's environment with what was left out, once where several processes say it."""
-    every = (*(LeftOut(*row) for row in known.get(_LEFT_OUT, ())), *rows)
-    # Of tests that ask for some of the same cells none knows how many they are together.
-    most = sorted(every, key=lambda row: row.cells)
-    found = {(row.device, row.compiler, row.model): row for row in most}
+    found: dict[tuple[str, ...], LeftOut] = {}
+    for row in (*map(LeftOut.read, known.get(_LEFT_OUT, ())), *rows):
+        place = (row.device, row.compiler, row.model, row.reason)
+        before = found.get(place, row)
+        labels = tuple(sorted({*before.labels, *row.labels}))
+        # Without labels nobody knows how many they are together.
+        cells = len(labels) if before.labels and row.labels else max(before.cells, row.cells)
+        found[place] = replace(row, cells=cells, labels=labels)
     return {**known, _LEFT_OUT: sorted(map(astuple, found.values()))}
 
 
 def split_left_out(environment: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[LeftOut, ...]]:
     """Return a run's environment as ``RunRow`` has it, and what was left out."""
     facts = {name: fact for name, fact in environment.items() if name != _LEFT_OUT}
-    return facts, tuple(LeftOut(*row) for row in environment.get(_LEFT_OUT, ()))
+    return facts, tuple(map(LeftOut.read, environment.get(_LEFT_OUT, ())))
 
 
 def facts_of(environment: Mapping[str, Any], device: str) -> Mapping[str, Any] | None:

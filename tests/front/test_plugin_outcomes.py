@@ -175,8 +175,10 @@ def test_asks(ngraph_cell, ngraph): ngraph.measure(model="block:conv", batch=16,
         content = read_content(store, run)
         assert "left_out" not in run.environment
         missing = 'not installed (pip install "surely-not")'
-        # Two tests ask for the first of them.
-        assert run.left_out == (LeftOut("local", "absent", "block:conv", missing, 2),)
+        # Two tests ask for the first of them, and one by a call.
+        (one,) = run.left_out
+        assert one == LeftOut("local", "absent", "block:conv", missing, 3, one.labels)
+        assert [label.startswith("local:absent block:conv batch") for label in one.labels] == [True] * 3
         found = [(one.compiler, one.outcome, one.which) for one in not_run(content.reports, run.left_out)]
     assert found == [("absent", "skipped", "all cells")]
     said = str(first_screen.missing(content))

@@ -294,6 +294,32 @@ def test_what_is_not_installed_is_skipped_unless_it_was_measured_after_all() -> 
     assert "1 cell could not run as asked (other[a=1])" in said
 
 
+def test_what_is_not_installed_for_some_cells_is_skipped_beside_those_that_were_measured() -> None:
+    """Such as those of another precision, of a step that prunes, or with another baseline."""
+    measured, lacking, further = of(MODELS[0], "tvm", 1), of(MODELS[0], "tvm", 2), of(MODELS[0], "tvm", 4)
+    rows = [
+        LeftOut("xeon", "tvm", MODELS[0], "nncf is not installed", 2, (lacking.label, measured.label)),
+        LeftOut("xeon", "tvm", MODELS[0], "torch_pruning is not installed", 1, (further.label,)),
+        LeftOut("xeon", "tvm", MODELS[0], "was not installed", 1, (measured.label,)),
+    ]
+    found = not_run([faster(measured, 2.0)], rows)
+    assert [(one.outcome, one.reason, one.cells) for one in found] == [
+        ("skipped", "nncf is not installed", 1),
+        ("skipped", "torch_pruning is not installed", 1),
+    ]
+
+
+def test_what_another_side_could_not_run_is_no_fault_of_this_one() -> None:
+    here = of(MODELS[0], "openvino", 8)
+    there = replace(here, side="main@1234567")
+    reports = [faster(here, 2.0), failed(there, Outcome.CRASH, "it crashed there")]
+    assert not_run(reports) == []
+    # Where that side is what the run is about it is.
+    assert [one.outcome for one in not_run(reports[1:])] == ["crash"]
+    shown = str(first_screen.results(content_of(run_of(), reports, [])))
+    assert shown.count("of main@1234567") == 1
+
+
 # What pays
 
 

@@ -85,6 +85,22 @@ def test_what_is_left_out_is_kept_once_however_many_processes_say_it_and_is_no_f
     assert "left_out" not in run.environment
 
 
+def test_what_is_left_out_is_counted_by_the_cells_that_its_processes_name_and_told_apart_by_its_reasons(
+    store: Store, path: Path
+) -> None:
+    run_id = start_run(store)
+    one = LeftOut("local", "tvm", "timm:resnet18", "not installed", 2, ("a", "b"))
+    store.leave_out(run_id, [one, replace(one, reason="nncf is not installed", cells=1, labels=("d",))])
+    with Store.open(path) as sibling:
+        sibling.leave_out(run_id, [replace(one, labels=("b", "c"))])
+
+    (run,) = store.runs()
+    assert run.left_out == (
+        replace(one, reason="nncf is not installed", cells=1, labels=("d",)),
+        replace(one, cells=3, labels=("a", "b", "c")),
+    )
+
+
 def test_runs_say_whether_they_finished(store: Store) -> None:
     first, _, third = (start_run(store, uid) for uid in ("a", "b", "c"))
     store.finish_run(third, "finished")

@@ -11,7 +11,7 @@ from pytest_ngraph.metrics import METRICS
 from pytest_ngraph.report.results.natural import natural
 from pytest_ngraph.report.results.verdicts import verdicts_by_cell
 from pytest_ngraph.spec.cells import Outcome
-from pytest_ngraph.spec.sides import other_sides
+from pytest_ngraph.spec.sides import cells_beside, other_sides
 from pytest_ngraph.texts.fitting import NARROWEST, fit, natural_width
 
 if TYPE_CHECKING:
@@ -108,8 +108,10 @@ def _rows(
 ) -> list[Sequence[str] | str]:
     """Return the rows of a table with these columns, those in ``spread`` with intervals."""
     by_cell = verdicts_by_cell(verdicts)
-    # What the other side gave is in the change of each row.
-    beside = set(other_sides([report.cell for report in reports]).values())
+    # What the other side gave is in the change of each row, and what further ones gave stands in rows of their own.
+    cells = [report.cell for report in reports]
+    beside = set(other_sides(cells).values())
+    further = cells_beside(cells) - beside
     ordered = sorted((report for report in reports if report.cell not in beside), key=_order)
     rows: list[Sequence[str] | str] = []
     section, previous = "", (0, 0, 0)
@@ -121,11 +123,13 @@ def _rows(
             rows.append(title)
             section, previous = title, (0, 0, 0)
         place = (workload.batch, workload.sequence or 0, workload.depth or 0)
-        cells = _cells(report, by_cell, spread)
+        texts = _cells(report, by_cell, spread)
+        if report.cell in further:
+            texts["compiler"] += f" (of {report.cell.side})"
         if place == previous:
-            cells = {**cells, "batch": "", "seq": "", "depth": ""}
+            texts |= {"batch": "", "seq": "", "depth": ""}
         previous = place
-        rows.append([cells[column] for column in columns])
+        rows.append([texts[column] for column in columns])
     return rows
 
 

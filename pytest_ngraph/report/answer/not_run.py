@@ -10,6 +10,7 @@ from pytest_ngraph.quantities.compared import NOT_TOLD_APART
 from pytest_ngraph.report.results.cells import CellReport
 from pytest_ngraph.report.results.natural import natural
 from pytest_ngraph.spec.cells import Outcome
+from pytest_ngraph.spec.sides import cells_beside
 from pytest_ngraph.store.rows import LeftOut
 from pytest_ngraph.texts.shown import excerpt, one_line
 
@@ -58,12 +59,16 @@ def outcome_of(report: CellReport) -> tuple[str, str]:
 def not_run(reports: Sequence[CellReport], left_out: Sequence[LeftOut] = ()) -> list[NotRun]:
     """Return what could not run, by device, compiler and model in their natural order.
 
-    ``left_out`` is what was asked for and is not installed: no cell of it is stored.
+    ``left_out`` is what was asked for and is not installed: no cell of it is stored. What another side could not run is
+    no fault of this one: the claims that compare the two say it.
     """
+    beside, measured = cells_beside([report.cell for report in reports]), {report.cell.label for report in reports}
     every: dict[tuple[str, str, str], int] = {}
     found: dict[tuple[str, str, str], dict[tuple[str, str], list[int]]] = {}
     for number, report in enumerate(reports):
         cell = report.cell
+        if cell in beside:
+            continue
         place = (cell.device, str(cell.compiler), cell.workload.model.text)
         every[place] = every.get(place, 0) + 1
         outcome, reason = outcome_of(report)
@@ -75,12 +80,13 @@ def not_run(reports: Sequence[CellReport], left_out: Sequence[LeftOut] = ()) -> 
         # What differs in numbers only, such as addresses, is shown for each.
         alike = found.setdefault(place, {}).setdefault((outcome, one_line(reason)), [])
         alike.append(number)
-    skipped = [
-        NotRun(one.device, one.compiler, one.model, SKIPPED, excerpt(one.reason), one.cells, one.cells, ())
-        for one in left_out
+    skipped = []
+    for one in left_out:
+        place = (one.device, one.compiler, one.model)
         # Those of a resumed run that were installed in between, or of another process that has them, were measured.
-        if (one.device, one.compiler, one.model) not in every
-    ]
+        lacking = len(set(one.labels) - measured) if one.labels else one.cells * (place not in every)
+        if lacking:
+            skipped.append(NotRun(*place, SKIPPED, excerpt(one.reason), lacking, lacking, ()))
     tried = [
         NotRun(*place, outcome, reason, len(numbers), every[place], _batches(reports, numbers), tuple(numbers))
         for place, kinds in found.items()
