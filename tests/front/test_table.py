@@ -128,3 +128,17 @@ def test_a_cell_that_is_overloaded_says_so_where_no_claim_does() -> None:
     assert "unstable" in next(line for line in lines if "openvino" in line)
     # One that only took longer now and then has its times, and is what its claims say.
     assert "unstable" not in next(line for line in lines if "onnxruntime" in line)
+
+
+def test_rows_of_a_second_side_say_whose_they_are() -> None:
+    """The change is against the first one, whose rows are left out for that."""
+    here = report("openvino", "timm:resnet18", 1, {"throughput": (300.0, 0.01, 4), "change": (1.5, 0.01, 4)})
+    there = [
+        replace(
+            report("openvino", "timm:resnet18", 1, {"throughput": (rate, 0.01, 4)}), cell=replace(here.cell, side=side)
+        )
+        for side, rate in (("main@1234567", 200.0), ("v1@7654321", 100.0))
+    ]
+    rows = [line for line in cell_table([here, *there], [], 120) if "openvino" in line]
+    assert ["openvino (of v1@7654321)" in row for row in rows] == [False, True]
+    assert ["300" in rows[0], "100" in rows[1]] == [True, True]
