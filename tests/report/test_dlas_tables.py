@@ -101,6 +101,16 @@ def column(table: Table, name: str) -> list[str]:
     return [row[table.columns.index(name)] for row in table.rows]
 
 
+def test_two_searches_of_one_compiler_have_each_their_time() -> None:
+    searched = [report("tvm[trials=64]", milliseconds=4.0), report("tvm[tuned]", milliseconds=3.0)]
+    found = points([*searched, report("tvm", milliseconds=9.0)])
+    assert [point.how for point in found] == ["tvm[trials=64]", "tvm[tuned]", "tvm"]
+    times = made("dlas-times", [*searched, report("tvm", milliseconds=9.0)])
+    text = str(times.rows)
+    assert [str(value) in text for value in (4, 3, 9)] == [True] * 3
+    assert len({*map(str, times.columns)} & {"tvm[trials=64]", "tvm[tuned]"}) == 2
+
+
 def test_a_cell_is_read_by_the_papers_layers() -> None:
     assert how_of(CompilerSpec.parse("tvm[algorithm=gemm,trials=64]")) == ("tvm[algorithm=gemm]", True)
     assert how_of(CompilerSpec.parse("tvm[algorithm=gemm,untuned]")) == ("tvm[algorithm=gemm]", False)
