@@ -49,8 +49,7 @@ class Launcher:
         self._listener, self._ledger, self._run = listener, ledger, run
         self._artifacts: dict[Cell, str] = {}
         self._tuned: set[Cell] = set()
-        # That of the run's first launch.
-        self._mode: object = None
+        self._known_mode: object = None
 
     def launch(self, group: Group, items: Sequence[ItemPlan], *, number: int, wanted: int) -> None:
         """Run one launch for these tests of a group.
@@ -134,9 +133,17 @@ class Launcher:
 
     def _why_invalid(self, sink: StoreSink) -> str:
         """Return why a launch must not count, or nothing. Its power mode must be that of the first one that counts."""
-        invalid = sink.why_invalid(self._mode)
-        self._mode = self._mode or (None if invalid else sink.snapshots[0].get("power_mode"))
-        return invalid
+        return sink.why_invalid(self._mode)
+
+    @property
+    def _mode(self) -> object:
+        """Return the power mode of the run's first launch here that counts: also of a process before, or beside."""
+        if not self._known_mode:
+            launches = self._run.store.run_launches(self._run.id)
+            begun = [one.environment for one in launches if not one.invalid]
+            mine = (each for each in begun if each.get("device", self._bench.device.name) == self._bench.device.name)
+            self._known_mode = next(filter(None, (each.get("power_mode") for each in mine)), None)
+        return self._known_mode
 
     def _plan(self, group: Group, cells: Sequence[Cell], number: int) -> LaunchPlan:
         # The second process of a baseline goes with every part: it is none of what could be measured by itself.
@@ -242,7 +249,7 @@ class Launcher:
         if self._settings.protocol.error_control:
             disturbed = environment.disturbance(before, before, after, max(1, len(self._bench.device.cpus)))
         invalid = power.invalid or str(disturbed) or modes.changed(self._mode, before.get("power_mode"))
-        self._mode = self._mode or (None if invalid else before.get("power_mode"))
+        self._known_mode = self._mode or (None if invalid else before.get("power_mode"))
         return PowerPass(invalid=invalid)
 
     @contextmanager

@@ -24,6 +24,18 @@ AGAIN = [
     pytest.param("", ("--ngraph-offline",), id="offline"),
 ]
 
+# The machine is in a mode that a variable names.
+MODE = """
+asked = environment.snapshot
+
+
+def in_mode(*given, **named):
+    return {**asked(*given, **named), "power_mode": {"nvpmodel": os.environ["PRETEND_MODE"]}}
+
+
+environment.snapshot = in_mode
+"""
+
 
 @pytest.fixture
 def suite(suite: Suite) -> Pretended:
@@ -305,3 +317,23 @@ def test_a_fresh_start_measures_anew_and_says_so(suite: Pretended, monkeypatch: 
     later = suite.bare(*TWICE)
     later.assert_outcomes(passed=1)
     assert suite.measured == FAILED + 3
+
+
+def test_a_run_that_is_resumed_in_another_power_mode_says_so(suite: Pretended, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its first launches were of the mode in which it began. What was switched since is none of their noise."""
+    conftest = suite.path / "conftest.py"
+    conftest.write_text(conftest.read_text() + MODE)
+    monkeypatch.setenv("PRETEND_MODE", "15 W")
+    suite.write(claim(1.5))
+    suite.bare(*TWICE).assert_outcomes(passed=1)
+    with Store.open(suite.store) as store:
+        store.finish_run(store.runs()[-1].id, "interrupted")
+    monkeypatch.setenv("PRETEND_MODE", "30 W")
+    suite.write(claim(1.5).replace("batch=1", "batch=4"))
+
+    result = suite.bare(*TWICE, "--ngraph-resume", "--ngraph-inconclusive=skip")
+
+    result.assert_outcomes(skipped=1)
+    assert "the power mode changed midway: nvpmodel from 15 W to 30 W" in result.stdout.str()
+    # A run of its own is of the mode that it begins in.
+    suite.bare(*TWICE).assert_outcomes(passed=1)
