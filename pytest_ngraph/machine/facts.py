@@ -194,6 +194,8 @@ def fingerprint(accelerator: str = "cpu") -> dict[str, Any]:
         "machine": platform.machine(),
         "system": platform.system(),
         "cpu": cpu_model(),
+        # What a host hides of the processor decides what is compiled for it, and by which kernels it computes.
+        "cpu_flags": cpu_flags(),
         "cpus": os.cpu_count(),
         "python": platform.python_version(),
         "node": platform.node(),
@@ -211,7 +213,6 @@ def describe(accelerator: str = "cpu", rootdir: Path | None = None) -> dict[str,
     return {
         **fingerprint(),
         "kernel": platform.release(),
-        "cpu_flags": cpu_flags(),
         "implementation": sys.implementation.name,
         "memory_bytes": psutil.virtual_memory().total,
         "affinity": list(available_cpus()),

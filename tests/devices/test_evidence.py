@@ -15,12 +15,13 @@ import pytest
 from pytest_ngraph.compilers.base import Compiler
 from pytest_ngraph.compilers.catalogue import Catalogue
 from pytest_ngraph.compilers.onnxruntime.adapter import OnnxRuntimeCompiler
+from pytest_ngraph.compilers.toolkit.kept import Kept
 from pytest_ngraph.compilers.torch.inductor import InductorCompiler
 from pytest_ngraph.devices import evidence
 from pytest_ngraph.devices.evidence import Evidence
 from pytest_ngraph.launches import client
 from pytest_ngraph.launches.client import Job, worker_environment
-from pytest_ngraph.machine import imports
+from pytest_ngraph.machine import facts, imports
 from pytest_ngraph.spec.cells import PROTOCOLS, Cell, CompilerSpec, Device, Workload
 from pytest_ngraph.workloads import keys
 from pytest_ngraph.workloads.kinds import parse_model
@@ -310,6 +311,22 @@ def test_the_named_cxx_compiler_of_inductor_is_known_by_what_it_says_that_it_is(
     monkeypatch.delenv("CXX")
     monkeypatch.setattr(InductorCompiler, "found_beside", Compiler.found_beside)
     assert key(job(tmp_path), of("inductor")) == plain["inductor"]
+
+
+def test_a_processor_of_which_the_host_hides_something_else_has_other_keys(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def keys_now() -> tuple[str | None, str, str]:
+        kept = Kept(tmp_path, "w")
+        return key(job(tmp_path)), kept._name("mine", {}), kept.records("mine", {}).name
+
+    monkeypatch.setattr(facts, "cpu_flags", lambda: "avx2 avx512f")
+    wide = keys_now()
+    monkeypatch.setattr(facts, "cpu_flags", lambda: "avx2")
+    masked = keys_now()
+    assert [one != other for one, other in zip(wide, masked, strict=True)] == [True, True, True]
+    monkeypatch.setattr(facts, "cpu_flags", lambda: "avx2 avx512f")
+    assert keys_now() == wide
 
 
 def test_inductor_on_a_gpu_is_known_by_its_triton_and_on_a_cpu_by_none(
