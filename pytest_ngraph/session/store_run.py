@@ -7,11 +7,12 @@ from typing import Any
 
 from pytest_ngraph.devices.bench import Bench
 from pytest_ngraph.errors import DeviceLost, DeviceOffline, StoreError
+from pytest_ngraph.machine.kinship import Kinship, Machine
 from pytest_ngraph.machine.turns import Shared, remove_left
 from pytest_ngraph.options.settings import Settings
 from pytest_ngraph.session.ledger import Listener
 from pytest_ngraph.spec.cells import digest
-from pytest_ngraph.store.rows import LeftOut, RunRow
+from pytest_ngraph.store.rows import LeftOut, RunRow, facts_of
 from pytest_ngraph.store.sqlite import Store
 
 # What a run that goes on holds, beside the store. It stays for so long where the run was killed and is not resumed.
@@ -42,9 +43,17 @@ class StoreRun:
         if self._is_closed:
             raise StoreError(f"{self._settings.store}: this run has ended; measure and claim before it does")
         if self._store is None:
-            self._store = Store.open(self._settings.store, read_only=self._settings.offline)
-            if not self._settings.offline:
-                self._begin(self._store)
+            store = Store.open(self._settings.store, read_only=self._settings.offline)
+            try:
+                if not self._settings.offline:
+                    self._begin(store)
+            except BaseException:
+                # What asks again begins from the start.
+                store.close()
+                self._let_go()
+                self.uid = self._own_uid
+                raise
+            self._store = store
             self.say_damage()
         return self._store
 
@@ -68,7 +77,8 @@ class StoreRun:
             self._damage_said = len(store.damaged)
 
     def _begin(self, store: Store) -> None:
-        interrupted = self._interrupted(store) if self._settings.resume else None
+        facts = self._bench.facts()
+        interrupted = self._interrupted(store, facts) if self._settings.resume else None
         if self._settings.resume:
             self._listener.note(
                 f"resuming the run of {interrupted.started_at}" if interrupted else "nothing to resume: a new run"
@@ -83,14 +93,14 @@ class StoreRun:
             seed=self._settings.seed,
             protocol=self._settings.protocol,
             device=self._bench.device.name,
-            environment=self._bench.facts(),
+            environment=facts,
             fresh=self._settings.fresh,
             resumed=interrupted is not None,
         )
         self._keep_left_out(store)
 
-    def _interrupted(self, store: Store) -> RunRow | None:
-        """Return the latest run, if it did not finish and measured by the same protocol from the same seed.
+    def _interrupted(self, store: Store, facts: Mapping[str, Any]) -> RunRow | None:
+        """Return the latest run, if it did not finish and measured the same machine by the same protocol and seed.
 
         Runs that others are measuring just now are left out. The one that is returned is held.
         """
@@ -105,10 +115,42 @@ class StoreRun:
                 self._listener.note(f"the run of {run.started_at} is still measuring, so it is not resumed")
                 continue
             if went_on and (run.protocol, run.seed) == mine:
-                return run
+                change = self._change_since(run, facts)
+                if not change:
+                    return run
+                self._refuse_half(run, change)
+                name = self._bench.device.name
+                self._listener.note(
+                    f"{name} is not the machine that it was in the run of {run.started_at}, so it is not resumed "
+                    f"({change})"
+                )
             self._let_go()
             return None
         return None
+
+    def _change_since(self, run: RunRow, facts: Mapping[str, Any]) -> str:
+        """Return what makes this device another machine than it was in a run, nothing where it is the same.
+
+        So it is where the run did not have this device. Facts that either of them does not know say nothing.
+        """
+        before = facts_of(run.environment, self._bench.device.name) or {}
+        both = [name for name, fact in facts.items() if fact is not None and before.get(name) is not None]
+        there, here = (Machine.of({name: each[name] for name in both}) for each in (before, facts))
+        if there.kinship(here) is Kinship.SAME:
+            return ""
+        decisive = {"name", *there.hardware, *here.hardware}
+        return "; ".join(
+            f"{name}: {was} then, {now} now" for name, was, now in there.differing(here) if name in decisive
+        )
+
+    def _refuse_half(self, run: RunRow, change: str) -> None:
+        """Raise StoreError where other devices of this run go on with one that this device cannot be part of."""
+        if self._lock is not None and not self._lock.is_last():
+            raise StoreError(
+                f"{self._settings.store}: the run of {run.started_at} is resumed on other devices, and "
+                f"{self._bench.device.name} is not the machine that it was in it ({change}); run again without "
+                "--ngraph-resume: what was measured counts all the same"
+            )
 
     def _holds(self, uid: str) -> bool:
         """Hold a run, with all processes of this one, for as long as it goes on. Return False where others hold it."""

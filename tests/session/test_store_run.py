@@ -16,23 +16,28 @@ from typing import Any
 
 import pytest
 
+from pytest_ngraph.errors import StoreError
 from pytest_ngraph.machine.turns import Shared
 from pytest_ngraph.options.settings import resolve
 from pytest_ngraph.session.store_run import StoreRun
 from pytest_ngraph.store.sqlite import Store
 
-BENCH: Any = SimpleNamespace(device=SimpleNamespace(name="local"), facts=dict)
 NOT_RESUMED, NEW = "is still measuring, so it is not resumed", "nothing to resume: a new run"
+BOARD: dict[str, Any] = {
+    "node": "board-a", "machine": "aarch64", "cpus": 6, "affinity": [0, 1], "governor": None, "kernel": "6.1",
+}  # fmt: skip
+OTHER_BOARD = {**BOARD, "node": "board-b"}
 
 
 class Run:
     """A run that has begun in a folder, with what it said to the user."""
 
-    def __init__(self, folder: Path, uid: str, *, resume: bool = True) -> None:
+    def __init__(self, folder: Path, uid: str, *, resume: bool = True, device: str = "local", **facts: Any) -> None:
         settings = replace(resolve({}, {}, rootdir=folder, invocation_dir=folder, environ={}), resume=resume)
         self.said: list[str] = []
         listener: Any = SimpleNamespace(note=self.said.append)
-        self._run = StoreRun(settings, BENCH, listener, uid=uid, command=[])
+        bench: Any = SimpleNamespace(device=SimpleNamespace(name=device), facts=lambda: facts)
+        self._run = StoreRun(settings, bench, listener, uid=uid, command=[])
         assert self._run.store.path == settings.store
 
     @property
@@ -84,6 +89,55 @@ def test_a_run_that_finished_is_not_resumed_and_held_by_nobody(tmp_path: Path) -
     third = Run(tmp_path, "third")
     assert (third.uid, third.said) == ("third", [NEW])
     assert locks(tmp_path) == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"node": "board-b"}, "(name: board-a then, board-b now)"),
+        ({"cpus": 8, "affinity": [0]}, "(cpus: 6 then, 8 now; cores: 2 then, 1 now)"),
+    ],
+)
+def test_a_run_of_another_machine_is_not_resumed_and_stays_what_it_was(
+    tmp_path: Path, change: dict[str, Any], said: str
+) -> None:
+    Run(tmp_path, "first", device="orin", **BOARD).end("interrupted")
+    second = Run(tmp_path, "second", device="orin", **{**BOARD, **change})
+    assert second.uid == "second"
+    assert second.said[0].startswith("orin is not the machine that it was in the run of ")
+    assert second.said[0].endswith(f", so it is not resumed {said}")
+    assert second.said[1] == NEW
+    second.end()
+    with Store.open(tmp_path / ".ngraph" / "results.sqlite", read_only=True) as store:
+        found = {run.uid: (run.status, run.on("orin").environment) for run in store.runs()}
+    assert found == {"first": ("interrupted", BOARD), "second": ("finished", {**BOARD, **change})}
+    assert locks(tmp_path) == 0
+
+
+@pytest.mark.parametrize(
+    "now",
+    [BOARD, {**BOARD, "kernel": "6.2", "governor": "performance"}, {"node": "board-a"}, {"device": "xeon", "cpus": 64}],
+    ids=["the same", "other software and a fact that was not known", "few facts", "a device that it did not have"],
+)
+def test_a_run_in_which_nothing_shows_another_machine_is_resumed(tmp_path: Path, now: dict[str, Any]) -> None:
+    Run(tmp_path, "first", device="orin", **BOARD).end("interrupted")
+    resumed = Run(tmp_path, "second", **{"device": "orin", **now})
+    assert (resumed.uid, len(resumed.said)) == ("first", 1)
+
+
+def test_what_other_devices_go_on_with_already_is_not_left_by_one_that_is_another_machine(tmp_path: Path) -> None:
+    """In two runs half of what was asked for would be shown."""
+    for device in ("orin", "xeon"):
+        Run(tmp_path, "first", resume=False, device=device, **BOARD).end("interrupted")
+    xeon = Run(tmp_path, "second", device="xeon", **BOARD)
+    assert xeon.uid == "first"
+    with pytest.raises(StoreError, match=r"is resumed on other devices, and orin is not .* without --ngraph-resume"):
+        Run(tmp_path, "second", device="orin", **OTHER_BOARD)
+    xeon.end("interrupted")
+    assert statuses(tmp_path) == {"first": "interrupted"}
+
+    orin = Run(tmp_path, "third", device="orin", **OTHER_BOARD)
+    assert (orin.uid, Run(tmp_path, "third", device="xeon", **BOARD).uid) == ("third", "third")
 
 
 def test_the_processes_of_one_run_go_on_with_another_one_together_and_nobody_else_does(tmp_path: Path) -> None:
