@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -431,6 +431,41 @@ def test_a_result_of_other_software_is_not_handed_over(tmp_path: Path, monkeypat
     evidence = "b"
     launched()
     assert measured == ["launch", "launch"]
+
+
+@pytest.mark.real
+def test_what_changed_since_its_evidence_was_asked_for_is_refused(tmp_path: Path) -> None:
+    """Its launches would be kept with those of before. The next run asks again, and its keys are those of now."""
+    adapter = tmp_path / "mine_changing.py"
+    adapter.write_text("from pytest_ngraph.compilers.null import COMPILER\n")
+    entry = replace(ENTRY, env={"PYTHONPATH": f"{ROOT}{os.pathsep}{tmp_path}"})
+    cells = (cell("null"), cell("mine"), cell("mine", 2))
+
+    def asked(method: str, **fields: Any) -> wire.Request:
+        one = request(method, entry=entry, **fields)
+        return replace(one, bench={**one.bench, "places": {"mine": "mine_changing:COMPILER"}})
+
+    def keys() -> list[str]:
+        return [key for _, key, _ in run(asked("known", cells=[one.to_json() for one in cells], others=[None] * 3))]
+
+    def launched(seed: int, evidence: Sequence[str | None]) -> str:
+        plan = LaunchPlan(cells, SMALL, seed, patience_seconds=0.0)
+        return tasks.run_cell(asked("launch", plan=wire.plan_to_json(plan), evidence=list(evidence)).to_text())
+
+    before = keys()
+    assert answer_of(launched(1, before)) is None
+    adapter.write_text("from pytest_ngraph.compilers.null import COMPILER as COMPILER\n")
+    result = launched(2, before)
+    assert Heard(result).kinds == []
+    said = error_of(result)
+    assert said.startswith("device 'orin': packages or files on the device changed during this run, and ")
+    assert ", ".join(one.label for one in cells[1:]) in said
+    assert cells[0].label not in said
+    assert "run again" in said
+    # What was not known then is not held against what it is now.
+    assert answer_of(launched(3, [before[0], None, None])) is None
+    assert answer_of(launched(4, keys())) is None
+    assert "the request" in error_of(launched(5, before[:2]))
 
 
 @pytest.mark.real

@@ -37,6 +37,8 @@ from pytest_ngraph.workloads.kinds.catalogue import BUILT_IN, kind_of
 
 _CONTENT = re.compile(r"[0-9a-f]{32,64}\Z")
 _GIBIBYTE = 1 << 30
+# Cells in a message.
+_MOST_NAMED = 3
 _NAMES_LOG = re.compile(rf"^{ALL_OF_IT}.*(?<! on the device)\Z", re.MULTILINE)
 
 
@@ -84,6 +86,10 @@ class Errand:
         if self._method == "launch":
             self._plan = wire.plan_moved(wire.plan_from_json(self._asked["plan"]), self._located)
         self.cells = self._plan.cells if self._plan is not None else ()
+        evidence = self._asked.get("evidence", [None] * len(self.cells)) if self.cells else ()
+        self._evidence = {
+            cell: values.text(key) for cell, key in zip(self.cells, evidence, strict=True) if key is not None
+        }
 
     def reported(self, text: str) -> str:
         """Return a text for a person on another machine, with files of the project as they are named there."""
@@ -167,7 +173,24 @@ class Errand:
     def _launch(self, lines: wire.Lines) -> None:
         assert self._plan is not None
         with self._bench.held(lines.note):
+            self._refuse_what_changed()
             self._bench.launch(self._plan, lines)
+
+    def _refuse_what_changed(self) -> None:
+        """Raise DeviceUnusable where cells are made of something else by now than when their keys were asked for.
+
+        Those of other sides are not looked at: they have what was installed for them, and it takes a process to ask.
+        """
+        here = [cell for cell in self._evidence if not cell.side]
+        now = self._bench.keys(here)
+        changed = [cell.label for cell in here if now[cell] not in (None, self._evidence[cell])]
+        if changed:
+            named = ", ".join(changed[:_MOST_NAMED])
+            named += f" and {len(changed) - _MOST_NAMED} more" if len(changed) > _MOST_NAMED else ""
+            raise DeviceUnusable(
+                f"packages or files on the device changed during this run, and {named} would be measured with others "
+                "than its results are kept under; run again, and change nothing there meanwhile"
+            )
 
     def _memory(self, lines: wire.Lines) -> list[Any]:
         cell, protocol = self._cell(self._asked["cell"]), Protocol(**self._asked["protocol"])

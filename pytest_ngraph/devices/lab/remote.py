@@ -251,8 +251,8 @@ class RemoteBench:
         keys = self.keys(plan.cells)
         asked = {
             "plan": wire.plan_to_json(wire.plan_moved(plan, self._cargo.reference)),
-            # Not read there, but part of what a result is kept under: one that was measured with other software, or
-            # from other files, is not that of these cells.
+            # What was measured with other software, or from other files, is not a result of these cells: it is refused
+            # there, and these are part of what a result is kept under.
             "evidence": [keys[cell] for cell in plan.cells],
         }
         # A worker that is lost takes all its cells along, which are then prepared again without a word.
