@@ -10,7 +10,6 @@ from pytest_ngraph import units
 from pytest_ngraph.report.answer.headline import facts_line, headline
 from pytest_ngraph.report.answer.not_run import NotRun, not_run
 from pytest_ngraph.report.answer.scoreboard import ALL_MODELS, EVERY_MODEL, Score
-from pytest_ngraph.report.html.content import name_without
 from pytest_ngraph.report.html.markup.tables import Markup, element, joined, shown, table
 from pytest_ngraph.report.results.natural import natural
 from pytest_ngraph.stats.verdict import Verdict
@@ -98,7 +97,8 @@ def results(content: Content) -> Markup:
     for number, report in enumerate(content.reports[:_MOST_ROWS]):
         workload, found = report.cell.workload, report.estimates
         rate, speedup = found.get("throughput"), found.get("speedup")
-        what = name_without(report.cell, "batch", device=False)
+        side = [f"of {report.cell.side}"] if report.cell.side else []
+        what = " ".join([workload.model.text, *workload.axis_labels("batch"), *side])
         name = Markup(f'<span id="cell-{number}">{shown(what)}</span>')
         written.append(
             [name, workload.batch, report.cell.compiler, report.cell.device, rate or "", speedup or "",
