@@ -26,7 +26,7 @@ _SAME: Mapping[str, str] = {
 _QUANTISE = ("quantizelinear", "quantize_per_tensor", "fakequantize", "quantize")
 _DEQUANTISE = ("dequantizelinear", "dequantize")
 # What moves numbers into another layout, type or place, by words in the name of its kind.
-_REORDERS = ("reorder", "reformat", "layout_transform", "to_mkldnn", "shuffle")
+_REORDERS = ("reorder", "reformat", "layout_transform", "to_mkldnn")
 _CASTS = ("cast", "convert", "_to_copy", "to_dtype")
 _COPIES = ("memcpy", "copy", "clone", "contiguous")
 # What runtimes do without running anything.
@@ -62,12 +62,13 @@ def only_reshapes(operator: str) -> bool:
 def added_kind(operator: str, name: str = "", *, is_of_the_model: bool = False) -> str:
     """Return what of ``ADDED`` a node is, or nothing for one that does arithmetic.
 
-    A transposition is a reorder where the model has none there.
+    A transposition or a shuffle, as of channels, is a reorder where the model has none there.
     """
     word, plain_name = plain(operator), name.lower()
     if is_quantising(operator) or (word == "subgraph" and plain_name.endswith(("quantizelinear", "quantize"))):
         return "Q/DQ"
-    if any(part in word for part in _REORDERS) or (word in ("transpose", "permute") and not is_of_the_model):
+    may_be_of_a_model = word in ("transpose", "permute") or "shuffle" in word
+    if any(part in word for part in _REORDERS) or (may_be_of_a_model and not is_of_the_model):
         return "reorders"
     if any(part in word for part in _CASTS):
         return "" if is_of_the_model else "casts"

@@ -177,3 +177,14 @@ def test_a_neighbour_that_disturbs_now_this_node_and_now_that_one_changes_nothin
     assert nodes == calm
     assert whole == 6.5
     assert undisturbed([2.0, 3.0, 4.0], []) == ([], 3.0)
+
+
+def test_a_shuffle_of_the_models_own_is_none_that_the_compiler_added() -> None:
+    shuffles = chain(("n_up", "DepthToSpace", "x", "up"), ("n_mix", "ShuffleChannels", "up", "mix"))
+    named = (node("n_up", "pixel_shuffle", contains=["n_up"]), node("n_mix", "ShuffleChannels", contains=["n_mix"]))
+    in_module = node("pixel_shuffle", "aten::pixel_shuffle", contains=["up"])
+
+    found = [*explain(profile(*named), shuffles).nodes, *explain(profile(in_module, names=MODULE), None).nodes]
+
+    assert [each.added for each in found] == ["", "", ""]
+    assert [each.added for each in explain(profile(node("shuffle_1", "Shuffle")), shuffles).nodes] == ["reorders"]
