@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -117,13 +118,16 @@ class _Compared:
         real, chance = self._real.agreement(), self._chance.agreement()
         if real.max_error == float("inf"):
             raise CompileFailed(f"{self._cell.label}: beside those of {dense.label}: {real.reason}")
+        cosine = _bounded(real.cosine)
+        if cosine is None:
+            raise CompileFailed(f"{self._cell.label}: beside those of {dense.label}: numbers too large to be compared")
         count = len(self._expected) * (self._cell.workload.batch if self._by_row else 1)
         return Agreed(
             dense.label,
             asked,
             count,
             inputs,
-            cosine=max(-1.0, min(1.0, real.cosine)),
+            cosine=cosine,
             centred=_bounded(real.centred_cosine),
             centred_by_chance=_bounded(chance.centred_cosine),
             matches=real.top1_matches,
@@ -142,7 +146,9 @@ class _Compared:
                 continue
             # Of complex numbers a mean in f64 would be that of their real parts.
             kind = np.result_type(column[0].dtype, np.float64)
-            rows = [array.mean(axis=0, keepdims=True, dtype=kind) if self._by_row else array for array in column]
+            # Where a number is infinite, zeros are compared.
+            finite = [np.where(np.isfinite(array), array, 0) for array in column]
+            rows = [array.mean(axis=0, keepdims=True, dtype=kind) if self._by_row else array for array in finite]
             found.append(np.asarray(np.mean(np.stack(rows), axis=0, dtype=kind)))
         return found
 
@@ -157,5 +163,5 @@ class _Compared:
 
 
 def _bounded(value: float | None) -> float | None:
-    """Return a cosine within its bounds, which rounding may leave."""
-    return None if value is None else max(-1.0, min(1.0, value))
+    """Return a cosine within its bounds, which rounding may leave, None where there is none."""
+    return None if value is None or math.isnan(value) else max(-1.0, min(1.0, value))
