@@ -101,8 +101,8 @@ def assert_agreement(
     else:
         if not agreed.scored:
             raise ClaimError(
-                f"{helper}: {dense.label} gives no class scores, or one class for all {agreed.samples} seeded inputs, "
-                f"so there is no top-1 to agree on; claim of={CENTRED!r}"
+                f"{helper}: {dense.label} gives no class scores, no row for each sample, or one class for all "
+                f"{agreed.samples} seeded inputs, so there is no top-1 to agree on; claim of={CENTRED!r}"
             )
         found = of_share(agreed.matches, agreed.scored, claim.level, bound, "seeded inputs")
         chance = agreed.by_chance / agreed.scored

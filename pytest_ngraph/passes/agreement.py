@@ -122,6 +122,8 @@ class _Compared:
         if cosine is None:
             raise CompileFailed(f"{self._cell.label}: beside those of {dense.label}: numbers too large to be compared")
         count = len(self._expected) * (self._cell.workload.batch if self._by_row else 1)
+        # Of outputs without a row for each sample a row is none, unless there is one in each call.
+        is_scored = real.top1_samples == count
         return Agreed(
             dense.label,
             asked,
@@ -130,9 +132,9 @@ class _Compared:
             cosine=cosine,
             centred=_bounded(real.centred_cosine),
             centred_by_chance=_bounded(chance.centred_cosine),
-            matches=real.top1_matches,
-            scored=real.top1_samples,
-            by_chance=chance.top1_matches,
+            matches=real.top1_matches if is_scored else 0,
+            scored=count if is_scored else 0,
+            by_chance=chance.top1_matches if is_scored else 0,
         )
 
     def _means(self) -> list[np.ndarray[Any, Any] | None]:

@@ -108,8 +108,9 @@ class Agreed:
     ``asked`` is how many were asked for: whole batches are called.
     Of ``scored`` samples ``matches`` have their largest class score at the same place, and ``by_chance`` have it where
     the other cell has it for the *next* sample: what shows nothing of the inputs agrees so well. Nothing is scored
-    where the outputs are no class scores or where there is one class for all. ``centred`` is the smallest cosine once
-    the mean output is taken from both sides, ``centred_by_chance`` that to the outputs for the next sample.
+    where the outputs are no class scores or have no row for each sample, or where there is one class for all.
+    ``centred`` is the smallest cosine once the mean output is taken from both sides, ``centred_by_chance`` that to the
+    outputs for the next sample.
     """
 
     against: str

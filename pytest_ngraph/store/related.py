@@ -244,8 +244,18 @@ def _without_power(passes: Sequence[tuple[str, Power]]) -> dict[str, str]:
 
 
 def record_of(text: str) -> CompileRecord:
-    """Read what preparing a cell gave, as the store keeps it."""
-    return CompileRecord.from_json(from_text(text))
+    """Read what preparing a cell gave, as the store keeps it.
+
+    An agreement that cannot be one is left out, so that it is measured again: there were such, of more scores than
+    samples.
+    """
+    data = from_text(text)
+    try:
+        return CompileRecord.from_json(data)
+    except ValueError:
+        if data.get("agreed") is None:
+            raise
+        return CompileRecord.from_json({**data, "agreed": None})
 
 
 def launch_of(

@@ -20,7 +20,7 @@ from pytest_ngraph.store import pruning, seals, soundness, statements
 from pytest_ngraph.store.codec import cell_from_text, cell_to_text, from_blob, from_text, to_blob, to_text
 from pytest_ngraph.store.connection import READ_ONLY, add_axes, connect, explained, snapshot, transaction
 from pytest_ngraph.store.pruning import Pruned
-from pytest_ngraph.store.related import Related, launch_of, read_related, readings_of, readings_to_text
+from pytest_ngraph.store.related import Related, launch_of, read_related, readings_of, readings_to_text, record_of
 from pytest_ngraph.store.rows import (
     UNKNOWN_PROTOCOL,
     UNKNOWN_TIME,
@@ -434,7 +434,7 @@ class Store:
                 for launch_id, (number, record) in found.items():
                     if not self._is_sound(launch_id):
                         continue
-                    prepared.setdefault(launch_id, {})[cell] = CompileRecord.from_json(from_text(record))
+                    prepared.setdefault(launch_id, {})[cell] = record_of(record)
                     of_launch, places_of = visits.setdefault(launch_id, {}), places.setdefault(launch_id, {})
                     if launch_id not in rows:
                         rows[launch_id] = self._read(statements.LAUNCH, (launch_id,))[0]
@@ -463,7 +463,7 @@ class Store:
         failures = {}
         for cell, key in evidence.items():
             for (text,) in self._read(statements.LAST_RECORD, {"evidence": key, "cell": cell_to_text(cell)}):
-                record = CompileRecord.from_json(from_text(text))
+                record = record_of(text)
                 if record.outcome is not Outcome.OK:
                     failures[cell] = record
         return failures

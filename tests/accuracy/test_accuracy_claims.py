@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from math import isclose
 from pathlib import Path
 
@@ -11,7 +12,9 @@ import pytest
 from pytest_ngraph.accuracy.claims import assert_accuracy, assert_accuracy_drop, assert_agreement
 from pytest_ngraph.accuracy.judging import of_drop, of_share
 from pytest_ngraph.devices import local
+from pytest_ngraph.errors import ClaimError
 from pytest_ngraph.quantities.accuracy import dense_of
+from pytest_ngraph.quantities.quantity import NotStored
 from pytest_ngraph.spec.cells import Cell, CompileRecord, CompilerSpec, ModelRef, Outcome, Workload
 from pytest_ngraph.spec.evaluations import Agreed, Evaluation, Score
 from pytest_ngraph.stats.verdict import Bound, Verdict
@@ -142,6 +145,24 @@ def test_another_budget_is_no_other_plan_of_what_takes_no_launches(
     # What has no chance in it is the same at any error rate.
     note = "another plan than its first: an error rate of 0.001 now, 0.01 when it was first judged, pass"
     assert plans(error_rate=0.001) == [note, note, note, ""]
+
+
+def test_without_scores_there_is_no_top_1_and_an_agreement_that_cannot_be_one_is_measured_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right = Agreed("local:null block:conv batch1", 256, 2, 64 * "a", 0.99, centred=0.9)
+    # As it was kept where outputs have no row for each sample.
+    passes = [replace(right, matches=8, scored=8), right]
+    monkeypatch.setattr(local, "agreement_pass", lambda *_: CompileRecord(Outcome.OK, agreed=passes.pop(0)))
+    lab = Laboratory(tmp_path, monkeypatch)
+
+    with pytest.raises(NotStored, match="not in the store"):
+        assert_agreement(lab.run(), at_least=0.8, of="centred_cosine")
+    cell = lab.run()
+    assert assert_agreement(cell, at_least=0.8, of="centred_cosine").value == 0.9
+    with pytest.raises(ClaimError, match="no row for each sample"):
+        assert_agreement(cell, at_least=0.8)
+    assert not passes
 
 
 def test_what_a_cell_is_held_to_is_the_dense_f32_model_under_the_baseline() -> None:
