@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from pytest_ngraph.errors import SpecError
+from pytest_ngraph.load.scenarios import rate_of
 from pytest_ngraph.spec.cells import Cell, CompileRecord, CompilerSpec, Outcome
 from pytest_ngraph.stats.verdict import Verdict
 from pytest_ngraph.store.rows import VerdictRow
@@ -69,6 +70,11 @@ def by_claim(cell: Cell, baseline: CompilerSpec, row: VerdictRow, baseline_value
             f"{row.claim} fails, which says nothing of a part of the model (what can be reduced: at_least= of "
             "assert_speedup, assert_throughput and assert_faster, at_most= of assert_latency, and cells that have "
             "no time)"
+        )
+    if rate_of(cell.workload.scenario) is not None:
+        raise SpecError(
+            f"{row.claim} fails, which says nothing of a part of the model: calls arrive at a rate, and a part has a "
+            "queue of its own (allowed: scenario='latency', 'throughput'); reduce a cell of these that is slow, too"
         )
     assert bound is not None
     claim = f"{helper} {bound:.12g}"

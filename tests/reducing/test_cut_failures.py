@@ -93,6 +93,25 @@ def test_a_claim_that_means_nothing_for_a_part_is_refused(claim: VerdictRow, val
         by_claim(CELL, CompilerSpec("onnxruntime"), claim, value)
 
 
+@pytest.mark.parametrize(
+    "claim",
+    [
+        row("assert_latency", 0.002, at_least=False),
+        row("assert_throughput", 300, at_least=True),
+        row("assert_speedup", 1.5, at_least=True),
+    ],
+)
+def test_how_slow_calls_that_arrive_at_a_rate_are_says_nothing_of_a_part(claim: VerdictRow) -> None:
+    """Their latency has the queue in it, and their throughput is the rate; how they end is of the graph alone."""
+    served = replace(CELL, workload=replace(CELL.workload, scenario="server[rate=20]"))
+
+    with pytest.raises(SpecError, match="calls arrive at a rate"):
+        by_claim(served, CompilerSpec("onnxruntime"), claim, 0.003)
+    assert by_outcome(served, CompileRecord(Outcome.FAILED, "no operator Det")) is not None
+    in_flight = replace(CELL, workload=replace(CELL.workload, scenario="throughput"))
+    assert by_claim(in_flight, CompilerSpec("onnxruntime"), claim, 0.003).is_slow
+
+
 def test_steps_are_read_back_as_they_were_and_none_is_there_at_first(tmp_path: Path) -> None:
     assert kept.read(tmp_path / "steps.json", "key", 3) == []
     kept.write(tmp_path / "steps.json", "key", STEPS)
