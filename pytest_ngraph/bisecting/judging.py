@@ -18,6 +18,7 @@ from typing import Any
 from pytest_ngraph.bisecting.search import Answer
 from pytest_ngraph.claims.changes import CHANGE
 from pytest_ngraph.errors import SpecError
+from pytest_ngraph.spec.cells import TIMED, Outcome
 from pytest_ngraph.stats.family import false_fail_chance
 from pytest_ngraph.stats.verdict import Verdict
 from pytest_ngraph.store.rows import RunRow, VerdictRow
@@ -32,6 +33,8 @@ OURS = (
     "--ngraph-protocol", "--ngraph-inconclusive", "--ngraph-store", "--ngraph-fresh", "--ngraph-offline",
     "--ngraph-resume",
 )  # fmt: skip
+# What a test is skipped for.
+_SKIPPED = (Outcome.UNSUPPORTED, Outcome.UNAVAILABLE)
 _PASSED, _FAILED, _USAGE_ERROR = 0, 1, 4
 _COLUMNS = "300"
 _TAIL_LINES = 12
@@ -162,7 +165,9 @@ class Judge:
                 if asked and status == _USAGE_ERROR:
                     return Judged(Answer.OPEN, f"it cannot be had: {one_line(said, 200)}")
                 raise SpecError(f"pytest measured nothing (exit status {status}); {self._log} ends with:\n{said}")
-            judged, may_decide = answer_of(self._verdicts(number), asked, self._complaint())
+            complaint = self._complaint()
+            expected = self._expected(number, has_failed=bool(complaint))
+            judged, may_decide = answer_of(self._verdicts(number), asked, complaint, expected)
             judged = replace(judged, run=number)
             if not may_decide:
                 break
@@ -207,6 +212,18 @@ class Judge:
             rows = [row for row in store.verdicts(number) if row.metric == CHANGE]
         return {(row.nodeid, plain.get(subject := str(row.extra.get("subject")), subject)): row for row in rows}
 
+    def _expected(self, number: int, *, has_failed: bool) -> frozenset[str]:
+        """Return the cells that a run has to say something of, on whatever side: those without a time among them.
+
+        What cannot run there in principle is skipped, and so is what a test leaves out where none ``has_failed``.
+        """
+        with Store.open(self._store, read_only=True) as store:
+            cells = {cell: evidence for cell, evidence in store.cells(number) if cell.side}
+            failed = {cell: each.outcome for cell, each in store.failed(cells).items() if each.outcome not in TIMED}
+        names = {cell: replace(cell, side="").label for cell in cells}
+        skipped = {names[cell] for cell, outcome in failed.items() if outcome in _SKIPPED}
+        return frozenset(name for cell, name in names.items() if has_failed or cell in failed) - skipped
+
     def _last_lines(self) -> str:
         lines = self._log.read_text(encoding="utf-8", errors="replace").splitlines()
         return excerpt("\n".join([line for line in lines if line.strip()][-_TAIL_LINES:]))
@@ -217,21 +234,28 @@ class Judge:
         return next((one_line(line, 200) for line in lines if line.startswith(("FAILED ", "ERROR "))), "")
 
 
-def answer_of(rows: Mapping[Claim, VerdictRow], asked: frozenset[Claim], complaint: str = "") -> tuple[Judged, bool]:
+def answer_of(
+    rows: Mapping[Claim, VerdictRow],
+    asked: frozenset[Claim],
+    complaint: str = "",
+    expected: frozenset[str] = frozenset(),
+) -> tuple[Judged, bool]:
     """Return what verdicts say, and whether more launches may say more.
 
-    Bad is where one of the claims ``asked`` fails, good where all of them pass. Without any all are asked. A claim
-    without a verdict, a cell that is new and one without a time on the other side leave it open, and more launches do
-    not change it. ``complaint`` is what pytest says of a failed test.
+    Bad is where one of the claims ``asked`` fails, good where all of them pass. Without any all are asked, of the cells
+    ``expected`` at least. A claim without a verdict, a cell that is new and one without a time on the other side leave
+    it open, and more launches do not change it. ``complaint`` is what pytest says of a failed test.
     """
     chosen = {claim: row for claim, row in rows.items() if not asked or claim in asked}
     gates = len(asked or chosen)
     if failed := {claim: row for claim, row in chosen.items() if row.verdict == Verdict.FAIL}:
         (_, name), row = min(failed.items(), key=lambda one: one[1].estimate or 0.0)
         return _numbered(Answer.BAD, row, name, gates, _reason(row, "slower"), tuple(failed)), False
-    lacking = sorted(asked - set(chosen))
+    lacking = [name for _, name in sorted(asked - set(chosen))]
+    if not asked:
+        lacking = sorted(expected - {name for _, name in chosen})
     if lacking or not chosen:
-        what = f"no verdict on {lacking[0][1]}" if lacking else "no cell of these tests was compared"
+        what = f"no verdict on {lacking[0]}" if lacking else "no cell of these tests was compared"
         return Judged(Answer.OPEN, f"{what}{f': {complaint}' if complaint else ''}", gates=gates), False
     for (_, name), row in chosen.items():
         unmeasured = row.extra.get("unmeasured")

@@ -15,7 +15,7 @@ import pytest
 from pytest_ngraph.bisecting import judging
 from pytest_ngraph.bisecting.judging import WIDENING, Claim, Judge, Judged, answer_of, error_of, run_pytest
 from pytest_ngraph.bisecting.search import Answer
-from pytest_ngraph.spec.cells import PROTOCOLS
+from pytest_ngraph.spec.cells import PROTOCOLS, Cell, CompileRecord, CompilerSpec, ModelRef, Outcome, Workload
 from pytest_ngraph.stats.family import false_fail_chance
 from pytest_ngraph.store.rows import VerdictRow
 from pytest_ngraph.store.sqlite import Store
@@ -62,6 +62,21 @@ def test_what_verdicts_say_of_a_candidate(
     assert (judged.answer, more) == (answer, may_decide)
 
 
+@pytest.mark.parametrize(
+    ("rows", "answer"),
+    [
+        ({ONE: row("pass")}, Answer.OPEN),
+        ({ONE: row("pass"), TWO: row("pass")}, Answer.GOOD),
+        ({ONE: row("fail", 0.8)}, Answer.BAD),
+    ],
+)
+def test_where_nothing_is_asked_each_cell_has_to_pass(rows: Mapping[Claim, VerdictRow], answer: Answer) -> None:
+    judged, more = answer_of(rows, frozenset(), "FAILED test_it.py::test_it - no", frozenset([ONE[1], TWO[1]]))
+    assert (judged.answer, more) == (answer, False)
+    if answer is Answer.OPEN:
+        assert judged.reason == "no verdict on null batch2: FAILED test_it.py::test_it - no"
+
+
 def test_the_slowest_claim_is_shown_and_all_that_failed_are_kept() -> None:
     judged, _ = answer_of({ONE: row("fail", 0.9), TWO: row("fail", 0.7)}, frozenset())
     assert judged.claims == (ONE, TWO)
@@ -99,6 +114,43 @@ def test_a_claim_about_two_cells_of_one_side_says_nothing_of_a_candidate(tmp_pat
     found = Judge("main", [], store, log, 16)._verdicts(run)
 
     assert [each.verdict for each in found.values()] == ["pass"]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "has_failed", "expected"),
+    [
+        (Outcome.FAILED, False, {"second"}),
+        (Outcome.MISMATCH, True, {"first", "second"}),
+        # A test that leaves a cell out is skipped, and so is one of what cannot run there.
+        (Outcome.OK, False, set()),
+        (Outcome.OK, True, {"first", "second"}),
+        (Outcome.UNSUPPORTED, True, {"first"}),
+        (Outcome.UNAVAILABLE, False, set()),
+    ],
+)
+def test_something_is_expected_of_each_cell_of_a_run_that_can_run(
+    tmp_path: Path, outcome: Outcome, has_failed: bool, expected: set[str]
+) -> None:
+    path, compiler = tmp_path / "results.sqlite", CompilerSpec("null")
+    plain = {name: Cell("local", compiler, Workload(ModelRef(name, "null", ""))) for name in ("first", "second")}
+    with Store.open(path) as store:
+        run = store.start_run(
+            "u", command=[], seed=0, protocol=PROTOCOLS["gate"], environment={}, fresh=False, resumed=False
+        )
+        for side in ("", "here", "there"):
+            cells = {name: replace(cell, side=side) for name, cell in plain.items()}
+            store.use_cells(run, {cell: f"{side} {name}" for name, cell in cells.items()})
+            launch = store.start_launch(
+                run, group="g", number=1, seed=0, protocol=PROTOCOLS["gate"], order=[], environment={}
+            )
+            store.add_prepared(launch, cells["first"], f"{side} first", CompileRecord(Outcome.OK))
+            record = CompileRecord(outcome if side == "here" else Outcome.OK)
+            store.add_prepared(launch, cells["second"], f"{side} second", record)
+            store.finish_launch(launch)
+
+    found = Judge("main", [], path, tmp_path / "log", 16)._expected(run, has_failed=has_failed)
+
+    assert found == {plain[name].label for name in expected}
 
 
 class Child:

@@ -203,6 +203,25 @@ def test_where_nothing_became_slower_nothing_is_searched(suite: Suite) -> None:
     assert measured(suite) == [hash_of(suite, "c2")]
 
 
+def test_an_end_of_which_one_cell_cannot_be_compiled_is_not_said_to_be_good(suite: Suite) -> None:
+    """The other cell has a verdict; what has no time has none at all."""
+    busy_project.write(suite.path)
+    suite.write(PLAIN)
+    commit(suite.path, {"notes.txt": "all is well"}, "good")
+    git(suite.path, "tag", "good")
+    adapters = (suite.path / "adapters.py").read_text()
+    commit(suite.path, {"adapters.py": adapters.replace("if not MICROSECONDS", "if workload.spec.batch == 2")}, "bad")
+
+    status, said = bisect(suite, "good", "HEAD", "--budget=3")
+
+    assert status == 1
+    assert re.search(
+        r"open: not measured \(no verdict on local:mine block:conv batch2: FAILED .*there is no speed", said
+    )
+    assert "this machine cannot see that " in said
+    assert "nothing here is slower" not in said
+
+
 def test_what_is_the_same_in_every_file_is_not_measured(suite: Suite) -> None:
     history(suite, 1000, 4000)
     git(suite.path, "commit", "-q", "--allow-empty", "-m", "nothing")
