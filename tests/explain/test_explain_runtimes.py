@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -15,6 +16,7 @@ from pytest_ngraph.compilers.catalogue import Catalogue
 from pytest_ngraph.devices.local import LocalBench, job, local_device
 from pytest_ngraph.explain.compare import compare
 from pytest_ngraph.explain.explanation import Explanation
+from pytest_ngraph.explain.runtimes.onnxruntime import nodes_of
 from pytest_ngraph.options.settings import resolve
 from pytest_ngraph.spec.cells import PROTOCOLS, Cell, CompilerSpec, Workload
 from pytest_ngraph.workloads.kinds import parse_model
@@ -190,6 +192,68 @@ def test_an_adapter_that_offers_nothing_is_unsupported_and_says_so(bench: LocalB
 
     assert (answer["ok"], answer["outcome"]) == (False, "unsupported")
     assert answer["reason"] == "null: its adapter has no explain(), so nothing says what ran inside a call"
+
+
+def ran_at(name: str, begins: int, lasts: int, thread: int = 1) -> dict[str, Any]:
+    return {"cat": "Node", "name": f"{name}_kernel_time", "ts": begins, "dur": lasts, "tid": thread}
+
+
+@pytest.mark.parametrize(
+    ("events", "expected"),
+    [
+        # As ONNX Runtime 1.31 writes an If: its body is first, and within its time.
+        ([("first", 66, 320), ("second", 391, 313), ("if", 55, 991), ("last", 1050, 40)], ["if", "last"]),
+        ([("inner", 62, 10), ("scan", 60, 20), ("inner", 92, 10), ("scan", 90, 20), ("loop", 55, 80)], ["loop"]),
+        # Nodes that take less than a microsecond, or end as the next one begins, are not within it.
+        ([("one", 55, 0), ("two", 55, 5), ("three", 60, 0), ("four", 60, 3)], ["one", "two", "three", "four"]),
+        ([("one", 55, 100), ("two", 60, 10, 2)], ["one", "two"]),
+    ],
+)
+def test_the_body_of_a_node_is_counted_once(events: list[tuple[Any, ...]], expected: list[str]) -> None:
+    run = {"cat": "Session", "name": "model_run", "ts": 50, "dur": 1100}
+
+    nodes, seconds = nodes_of([*(ran_at(*each) for each in events), run], [1.1e-3])
+
+    assert [node.name for node in nodes] == expected
+    assert seconds == pytest.approx(1.1e-3)
+    assert sum(node.seconds for node in nodes if isinstance(node.seconds, float)) <= 1.1e-3
+
+
+@pytest.mark.real
+def test_an_if_of_onnx_runtime_has_the_time_of_its_branch(tmp_path: Path) -> None:
+    skip_without("onnx", "onnxruntime", "numpy")
+    import numpy as np
+    import onnxruntime as ort
+    from onnx import TensorProto, helper
+
+    def value(name: str) -> Any:
+        return helper.make_tensor_value_info(name, TensorProto.FLOAT, [64, 64])
+
+    def branch(name: str, operators: tuple[str, ...]) -> Any:
+        made = ["x", *(f"{name}{number}" for number in range(len(operators)))]
+        nodes = [
+            helper.make_node(operator, [each, each] if operator == "MatMul" else [each], [after], name=after)
+            for operator, each, after in zip(operators, made, made[1:], strict=False)
+        ]
+        return helper.make_graph(nodes, name, [], [value(made[-1])])
+
+    nodes = [
+        helper.make_node("If", ["c"], ["y"], name="choice", then_branch=branch("then", ("MatMul", "Tanh", "MatMul")),
+                         else_branch=branch("else", ("Tanh",))),
+        helper.make_node("Erf", ["y"], ["z"], name="last"),
+    ]  # fmt: skip
+    condition = helper.make_tensor_value_info("c", TensorProto.BOOL, [])
+    graph = helper.make_graph(nodes, "graph", [condition, value("x")], [value("z")])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+    settings = ort.SessionOptions()
+    settings.enable_profiling, settings.profile_file_prefix = True, str(tmp_path / "profile")
+    session = ort.InferenceSession(model.SerializeToString(), settings, providers=["CPUExecutionProvider"])
+    for _ in range(5):
+        session.run(None, {"c": np.array(True), "x": np.full((64, 64), 0.01, "f4")})
+
+    found, _ = nodes_of(json.loads(Path(session.end_profiling()).read_text()), [1.0] * 5)
+
+    assert [(node.name, node.operator) for node in found] == [("choice", "If"), ("last", "Erf")]
 
 
 def test_tensorrt_is_asked_as_its_documentation_says(monkeypatch: pytest.MonkeyPatch) -> None:

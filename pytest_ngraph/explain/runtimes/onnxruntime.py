@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -55,10 +55,12 @@ def profile(
 
 
 def nodes_of(events: Sequence[Mapping[str, Any]], taken: Sequence[float]) -> tuple[list[ProfiledNode], float]:
-    """Return the nodes of the last calls in a profile, as many as have taken these seconds, and a call's seconds."""
-    found = sorted(
-        (event for event in events if event.get("cat") == "Node" and str(event.get("name", "")).endswith(_NODE)),
-        key=lambda event: event["ts"],
+    """Return the nodes of the last calls in a profile, as many as have taken these seconds, and a call's seconds.
+
+    A node with a body is one node.
+    """
+    found = _outermost(
+        event for event in events if event.get("cat") == "Node" and str(event.get("name", "")).endswith(_NODE)
     )
     runs = sorted(
         (event for event in events if event.get("cat") == "Session" and event.get("name") == "model_run"),
@@ -68,6 +70,22 @@ def nodes_of(events: Sequence[Mapping[str, Any]], taken: Sequence[float]) -> tup
     seconds, whole = undisturbed(taken, [[event["dur"] * 1e-6 for event in of_run] for of_run in of_runs])
     usual = next((of_run for of_run in of_runs if len(of_run) == len(seconds)), [])
     return [_node(event, each) for event, each in zip(usual, seconds, strict=True)], whole
+
+
+def _outermost(nodes: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return nodes in their order without those that run within another one: the body of an If, a Loop or a Scan.
+
+    The seconds of the other one have theirs. What begins after a node of its thread has ended is not within it, nor, as
+    these are whole microseconds, what begins with it.
+    """
+    found: list[Mapping[str, Any]] = []
+    ends: dict[object, float] = {}
+    for event in sorted(nodes, key=lambda event: (event["ts"], event["dur"])):
+        thread, begins = event.get("tid"), event["ts"]
+        if begins >= ends.get(thread, begins):
+            found.append(event)
+            ends[thread] = begins + event["dur"]
+    return found
 
 
 def _node(event: Mapping[str, Any], seconds: float) -> ProfiledNode:
