@@ -8,13 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from pytest_ngraph.claims.decide import Decision, FirstLook, decide_read
+from pytest_ngraph.claims.decide import Decision, FirstLook, decide, decide_read
 from pytest_ngraph.claims.explain import advice, explain, short_name, terms
 from pytest_ngraph.claims.given import BoundGiven, bound_for, fraction, in_words, number, of_kind, several, whole
 from pytest_ngraph.claims.history import by_history
 from pytest_ngraph.claims.judged_state import state_of_claim
 from pytest_ngraph.claims.order import Order, decide_order, explain_order, order_of
-from pytest_ngraph.claims.percentiles import decide_arriving, decide_percentile
+from pytest_ngraph.claims.percentiles import decide_percentile, decided_by_overload, open_where_unsettled
 from pytest_ngraph.claims.plans import Plan, plan_of_claim, test_of
 from pytest_ngraph.errors import ClaimError, SpecError
 from pytest_ngraph.metrics import METRICS
@@ -383,7 +383,7 @@ def claim(
     at_least: BoundGiven | None,
     at_most: BoundGiven | None,
     tolerance: float | None,
-    judge: Callable[[Quantity, Bound, float], Decision] = decide_arriving,
+    judge: Callable[[Quantity, Bound, float], Decision] | None = None,
     *,
     scale: float = 1.0,
     is_strict: bool = False,
@@ -392,14 +392,15 @@ def claim(
     """Judge one claim, keep its verdict, and do to the test what the verdict says.
 
     ``scale`` is what the tolerance is a fraction of, on metrics whose own unit it is not in. A strict claim has no
-    tolerance. ``name`` is what its message calls the number, where that is not the metric.
+    tolerance. ``name`` is what its message calls the number, where that is not the metric. Without ``judge`` a mean is
+    judged by the looks, and where calls arrive at a rate not by those launches alone in which a queue settled.
     """
     __tracebackhide__ = True
     measurer, metric = quantity.measurer, quantity.metric
     asked = _asked(helper, measurer, metric.unit, at_least, at_most, tolerance, is_strict=is_strict)
     side, given, allowed = asked.side, asked.given, asked.tolerance
     if given == HISTORY:
-        if judge not in (decide_arriving, decide_read):
+        if judge not in (None, decide_read):
             raise ClaimError(f"{helper}: {side}='history' (expected a number: only what is a mean has a history)")
         held = by_history(quantity)
         limit, judge = held.limit, held.judge
@@ -408,7 +409,12 @@ def claim(
     bound = _bound(helper, limit, side == "at_least", allowed * scale, metric.scale, is_strict=is_strict)
     # A strict claim is planned as the test's others are: what is far from its bound shows early.
     planned_by = bound.tolerance if metric.scale == "log" and not is_strict else measurer.tolerance
-    decision = judge(quantity, bound, planned_by)
+    if judge is not None:
+        decision = judge(quantity, bound, planned_by)
+    elif (overloaded := decided_by_overload(quantity, bound)) is not None:
+        decision = overloaded
+    else:
+        decision = open_where_unsettled(quantity, decide(quantity, bound, planned_by))
     # A claim is known by its words, and the level of a history moves with every session.
     words = f"{side} history (tolerance {allowed:g})" if given == HISTORY else terms(bound, allowed)
     claim = f"{helper}: {quantity.label} {words}"

@@ -90,15 +90,13 @@ def decide_percentile(quantity: Quantity, percentile: float, bound: Bound, toler
     )
 
 
-def decide_arriving(quantity: Quantity, bound: Bound, tolerance: float) -> Decision:
-    """Judge a mean by the looks, and where calls arrive at a rate not by those launches alone in which a queue settled.
+def decided_by_overload(quantity: Quantity, bound: Bound) -> Decision | None:
+    """Return what becomes of a claim about a mean where more calls arrive than a cell can answer, or None.
 
-    A latency of what cannot keep up is beyond every bound. How many calls that answers is not, nor its share of CPUs.
+    A latency of such a cell is beyond every bound. How many calls that answers is not, nor its share of CPUs.
     """
     has_queue = quantity.source.error_control and quantity.metric.name == "latency" and _arriving(quantity)
-    if has_queue and (overloaded := _decided_by_overload(quantity, bound)) is not None:
-        return overloaded
-    return open_where_unsettled(quantity, decide(quantity, bound, tolerance))
+    return _decided_by_overload(quantity, bound) if has_queue else None
 
 
 def open_where_unsettled(quantity: Quantity, decision: Decision) -> Decision:

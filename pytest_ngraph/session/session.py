@@ -32,6 +32,10 @@ FIRST_LOOK = 3
 _SAME_MACHINE = ("node", "cpu", "python", "affinity")
 
 
+def _nobody(item: ItemPlan) -> None:
+    """Have nothing of a test come along."""
+
+
 class Session:
     """Answers what a test asks of its cells on one device, from one thread. Tests are named by their node ids.
 
@@ -315,7 +319,8 @@ class Session:
             return False
         if not beyond_budget and (self._is_spent(group, item, have) or not self._budget.allows(group)):
             return False
-        self._runner.measure(group, item.only(cells), have + 1, along)
+        # What was measured with it may have changed since another session came in the place of this one.
+        self._runner.measure(group, item.only(cells), have + 1, _nobody if self._is_replaced else along)
         return len(group.launches_with(cells)) > have
 
     def closed(self, nodeid: str) -> str:
