@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Callable
 
 import pytest
 
@@ -190,20 +191,33 @@ def test_it(ngraph_cell):
 """
 
 
+WARN = ("--ngraph-inconclusive=warn", "-Wignore")
+
+
+@pytest.fixture
+def near_capacity(queues: Pretended) -> Callable[[str, str], Pretended]:
+    """A function that writes a suite, and in which launches its queue is near its capacity."""
+
+    def written(near: str, suite: str) -> Pretended:
+        conftest = queues.path / "conftest.py"
+        conftest.write_text(conftest.read_text() + NEAR)
+        (queues.path / "near.txt").write_text(near)
+        queues.write(suite)
+        return queues
+
+    return written
+
+
 @pytest.mark.measures
 @pytest.mark.parametrize(
     ("near", "said"), [("", ["pass"] * 2), ("5", ["pass", "inconclusive"]), ("2", ["inconclusive"] * 2)]
 )
 def test_a_queue_that_does_not_settle_in_a_later_launch_is_not_passed_over(
-    near: str, said: list[str], queues: Pretended
+    near: str, said: list[str], near_capacity: Callable[[str, str], Pretended]
 ) -> None:
     """A claim that it took is open, one that was decided before stays decided: live, stored and offline."""
-    conftest = queues.path / "conftest.py"
-    conftest.write_text(conftest.read_text() + NEAR)
-    (queues.path / "near.txt").write_text(near)
-    queues.write(TWO_CLAIMS)
+    queues, words = near_capacity(near, TWO_CLAIMS), (*FIVE_MS, *WARN)
 
-    words = (*FIVE_MS, "--ngraph-inconclusive=warn", "-Wignore")
     live, again, offline = queues.bare(*words), queues.bare(*words), queues.bare(*words, "--ngraph-offline")
 
     with Store.open(queues.store, read_only=True) as store:
@@ -236,15 +250,11 @@ def test_throughput(ngraph_cell): assert_throughput(ngraph_cell, at_least=40, to
     [("", "pass", ""), ("2 4", "inconclusive", "2 of 5 launches: "), ("1", "inconclusive", ""), ("5", "pass", "")],
 )
 def test_a_mean_is_not_judged_by_the_launches_in_which_the_queue_settled(
-    near: str, said: str, why: str, queues: Pretended
+    near: str, said: str, why: str, near_capacity: Callable[[str, str], Pretended]
 ) -> None:
     """What is dropped among the launches that a verdict has seen leaves it open, live and stored."""
-    conftest = queues.path / "conftest.py"
-    conftest.write_text(conftest.read_text() + NEAR)
-    (queues.path / "near.txt").write_text(near)
-    queues.write(MEANS)
+    queues, words = near_capacity(near, MEANS), (*FIVE_MS, *WARN)
 
-    words = (*FIVE_MS, "--ngraph-inconclusive=warn", "-Wignore")
     live = queues.bare(*words)
     queues.bare(*words)
 
