@@ -333,16 +333,11 @@ class Session:
 
     def memory(self, nodeid: str, cell: Cell, wanted: int = 0) -> list[LaunchRecord]:
         """Return the untimed passes in which a cell ran alone, as many as wanted or as a first look has."""
-        self._ready(self._groups[nodeid])
-        self._freeze([cell])
-        return self._passes.memory(cell, wanted)
+        return self._passes_of(nodeid, [cell]).memory(cell, wanted)
 
     def power(self, nodeid: str, cells: Sequence[Cell], wanted: int = 0) -> list[LaunchRecord]:
         """Return the passes in which it was measured what these cells draw, as many as wanted or a first look has."""
-        self._ready(self._groups[nodeid])
-        self._learn_keys(cells)
-        self._freeze(cells)
-        return self._passes.power(cells, wanted)
+        return self._passes_of(nodeid, cells).power(cells, wanted)
 
     def why_no_power(self, cells: Sequence[Cell]) -> str:
         """Return why nothing can be read of what these cells draw, or nothing."""
@@ -354,17 +349,18 @@ class Session:
 
     def evaluation(self, nodeid: str, cell: Cell) -> CompileRecord | None:
         """Return what a model's own evaluation gave of a cell, once for its evidence, or None where it is not known."""
-        self._ready(self._groups[nodeid])
-        self._learn_keys([cell])
-        self._freeze([cell])
-        return self._passes.evaluation(cell)
+        return self._passes_of(nodeid, [cell]).evaluation(cell)
 
     def agreement(self, nodeid: str, cell: Cell, dense: Cell, samples: int) -> CompileRecord | None:
         """Return how well a cell agrees with another one on seeded inputs, once for their evidence, or None."""
+        return self._passes_of(nodeid, [cell, dense]).agreement(cell, dense, samples)
+
+    def _passes_of(self, nodeid: str, cells: Sequence[Cell]) -> UntimedPasses:
+        """Return the untimed passes, once a test's group and these cells are known, with what may be measured now."""
         self._ready(self._groups[nodeid])
-        self._learn_keys([cell, dense])
-        self._freeze([cell, dense])
-        return self._passes.agreement(cell, dense, samples)
+        self._learn_keys(cells)
+        self._freeze(cells)
+        return self._passes
 
     def make_ready(self, cell: Cell) -> None:
         """Build and tune what a cell's compiler reads, where that was not done. Raise CompileFailed with the reason."""
