@@ -174,7 +174,7 @@ def test_a_suite_that_is_held_to_the_clock_has_the_wall_clock(suite: Suite) -> N
     suite.write(CLAIM)
     result = suite.run()
     result.assert_outcomes(passed=1)
-    result.stdout.fnmatch_lines(["timed by pytest_ngraph.launches.launch *"])
+    result.stdout.fnmatch_lines(["timed by pytest_ngraph.worker.answers *"])
 
 
 def test_what_works_between_timed_calls_is_still_found_out(suite: Suite) -> None:
