@@ -11,6 +11,7 @@ from pytest_ngraph.compilers.catalogue import BUILT_IN, Catalogue
 from pytest_ngraph.compilers.toolkit.variables import deciding
 from pytest_ngraph.launches.client import Job
 from pytest_ngraph.load.neighbours import cell_beside, with_neighbours
+from pytest_ngraph.machine import modes
 from pytest_ngraph.machine.facts import fingerprint, version_of_module
 from pytest_ngraph.spec.cells import Cell, CompilerSpec, Protocol, digest
 from pytest_ngraph.workloads import keys
@@ -42,9 +43,11 @@ class Evidence:
     @cached_property
     def _common(self) -> Mapping[str, Any]:
         job = self._job
+        mode = modes.chosen(job.power_mode)
         return {
             "recipe": RECIPE,
             "machine": fingerprint(job.device.accelerator),
+            **({"power_mode": mode} if mode else {}),
             "device": job.device.to_json(),
             "protocol": self._protocol.to_json(),
             "seed": self._seed,

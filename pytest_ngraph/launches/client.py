@@ -20,7 +20,7 @@ from pytest_ngraph.compilers.catalogue import Catalogue
 from pytest_ngraph.compilers.toolkit.variables import decides, deciding
 from pytest_ngraph.errors import SpecError
 from pytest_ngraph.launches.process import OwnProcess, how_it_ended, python_path
-from pytest_ngraph.machine import clock
+from pytest_ngraph.machine import clock, modes
 from pytest_ngraph.options.settings import OF_SIDES
 from pytest_ngraph.spec.cells import Cell, Device, ModelRef, Outcome, Protocol
 from pytest_ngraph.spec.phases import IMPORTS, INTERPRETER
@@ -115,9 +115,9 @@ class Job:
     """What every worker of a run shares: import path, device, seed, where artefacts and logs lie, adapters' places.
 
     ``variables`` are those by which runtimes decide how they work, as they are now: what a test or a library changed in
-    them later would be measured as what was before. With ``own_outputs`` each side is held to its own model's outputs.
-    ``sides`` has the other sides of a run by their labels, and
-    ``side`` is the one that its workers are of, None for here: see ``on``.
+    them later would be measured as what was before. So is ``power_mode``: in another one nothing that is measured
+    counts. With ``own_outputs`` each side is held to its own model's outputs. ``sides`` has the other sides of a run by
+    their labels, and ``side`` is the one that its workers are of, None for here: see ``on``.
     """
 
     sys_path: tuple[str, ...]
@@ -128,6 +128,7 @@ class Job:
     places: Mapping[str, str]
     timeout_seconds: float
     variables: Mapping[str, str] = field(default_factory=deciding_variables)
+    power_mode: Mapping[str, str] = field(default_factory=modes.power_mode)
     own_outputs: bool = False
     sides: Mapping[str, Side] = field(default_factory=dict)
     side: Side | None = None

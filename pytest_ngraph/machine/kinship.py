@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pytest_ngraph.machine import modes
+
 # What makes it another machine, or the same one in another condition: times by the clock are not comparable.
 _HARDWARE = ("machine", "system", "cpu", "cpu_flags", "cpus", "cpu_quota", "governor", "boost")
 # What changes on a machine that stays the same, and may be the very change that is looked for.
@@ -36,8 +38,11 @@ class Machine:
     def of(cls, facts: Mapping[str, Any]) -> Machine:
         """Return the machine of what a run keeps of one. What is not known is a word of its own, never left out."""
         gpu = facts.get("gpu") or {}
+        # What a release of before kept of a machine says nothing of its power mode, but for what is named above.
+        mode = modes.chosen(facts.get("power_mode") or {})
         hardware = {
             **{name: _text(facts.get(name)) for name in _HARDWARE},
+            **{f"{name} of the power mode": _text(value) for name, value in mode.items() if name not in _HARDWARE},
             "cores": str(len(facts.get("affinity") or ())),
             **({f"gpu {name}": _text(gpu.get(name)) for name in _GPU_HARDWARE} if gpu else {"gpu": "none"}),
         }

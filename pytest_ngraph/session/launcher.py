@@ -137,13 +137,16 @@ class Launcher:
 
     @property
     def _mode(self) -> object:
-        """Return the power mode of the run's first launch here that counts: also of a process before, or beside."""
+        """Return the power mode of the run's first launch here that counts: also of a process before, or beside.
+
+        Until there is one it is that in which the run began, without what heat does: cells are known by it.
+        """
         if not self._known_mode:
             launches = self._run.store.run_launches(self._run.id)
             begun = [one.environment for one in launches if not one.invalid]
             mine = (each for each in begun if each.get("device", self._bench.device.name) == self._bench.device.name)
             self._known_mode = next(filter(None, (each.get("power_mode") for each in mine)), None)
-        return self._known_mode
+        return self._known_mode or modes.lasting(self._run.facts.get("power_mode") or {})
 
     def _plan(self, group: Group, cells: Sequence[Cell], number: int) -> LaunchPlan:
         # The second process of a baseline goes with every part: it is none of what could be measured by itself.
@@ -249,7 +252,8 @@ class Launcher:
         if self._settings.protocol.error_control:
             disturbed = environment.disturbance(before, before, after, max(1, len(self._bench.device.cpus)))
         invalid = power.invalid or str(disturbed) or modes.changed(self._mode, before.get("power_mode"))
-        self._known_mode = self._mode or (None if invalid else before.get("power_mode"))
+        if not invalid:
+            self._known_mode = self._known_mode or before.get("power_mode")
         return PowerPass(invalid=invalid)
 
     @contextmanager

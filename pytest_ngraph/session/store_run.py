@@ -29,6 +29,8 @@ class StoreRun:
     ) -> None:
         self._settings, self._bench, self._listener, self._command = settings, bench, listener, command
         self.uid, self.id = uid, 0
+        # What machine the device was when this process began the run, or went on with it.
+        self.facts: Mapping[str, Any] = {}
         # What all processes of this run are called, also where they go on with another one.
         self._own_uid = uid
         self._lock: Shared | None = None
@@ -77,7 +79,7 @@ class StoreRun:
             self._damage_said = len(store.damaged)
 
     def _begin(self, store: Store) -> None:
-        facts = self._bench.facts()
+        self.facts = facts = self._bench.facts()
         interrupted = self._interrupted(store, facts) if self._settings.resume else None
         if self._settings.resume:
             self._listener.note(

@@ -466,6 +466,41 @@ def test_what_changed_since_its_evidence_was_asked_for_is_refused(tmp_path: Path
     assert answer_of(launched(3, [before[0], None, None])) is None
     assert answer_of(launched(4, keys())) is None
     assert "the request" in error_of(launched(5, before[:2]))
+    assert "the request" in error_of(launched(6, [*before[:2], 7]))  # type: ignore[list-item]
+    # Nor is an untimed pass over one of them a result of its key.
+    now, shown = keys(), [one.to_json() for one in cells]
+    how: dict[str, Any] = {"protocol": SMALL.to_json(), "seed": 1, "once": "x"}
+    for method, fields, of in (
+        ("memory", {"cell": shown[1]}, [1]),
+        ("evaluate", {"cell": shown[1]}, [1]),
+        ("agree", {"cell": shown[0], "dense": shown[1], "samples": 8}, [0, 1]),
+        ("power", {"cells": shown[:2]}, [0, 1]),
+    ):
+        said = error_of(
+            tasks.run_cell(asked(method, **fields, **how, evidence=[before[each] for each in of]).to_text())
+        )
+        assert "changed during this run" in said, method
+        assert cells[1].label in said
+    held = asked("memory", cell=shown[1], **how, evidence=[now[1]])
+    assert answer_of(tasks.run_cell(held.to_text()))[1]["outcome"] == "ok"
+
+
+@pytest.mark.real
+def test_keys_are_of_the_power_mode_in_which_the_run_began() -> None:
+    """Else what is measured after a switch would have keys of its own, and nothing would say that it was switched."""
+
+    def key(mode: Any) -> str:
+        one = request("known", cells=[cell("null").to_json()], others=[None])
+        return tasks.run_cell(replace(one, bench={**one.bench, "power_mode": mode}).to_text())
+
+    first, other, hot = ({"nvpmodel": "pmode:0"}, {"nvpmodel": "pmode:2"}, {"highest clock (kHz)": "1"})
+    (_, known, _), (_, switched, _), (_, none, _), (_, still_none, _) = (
+        answer_of(key(mode))[0] for mode in (first, other, {}, hot)
+    )
+    assert len({known, switched, none}) == 3
+    assert none == still_none
+    for garbage in (["pmode:0"], {"nvpmodel": 0}, "pmode:0"):
+        assert "the request" in error_of(key(garbage))
 
 
 @pytest.mark.real

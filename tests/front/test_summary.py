@@ -319,13 +319,21 @@ def test_what_disturbed_launches_is_said(after: Mapping[str, Any], line: str) ->
 
 
 def test_what_changed_during_the_run_is_said() -> None:
-    begun = {"git_commit": "abc", "affinity": [0, 1], "versions": {"torch": "2.13", "numpy": "2.4"}}
-    ended = {"git_commit": "abc-dirty", "affinity": [0, 1], "versions": {"torch": "2.14", "numpy": "2.4"}}
+    begun = {
+        "git_commit": "abc", "affinity": [0, 1], "versions": {"torch": "2.13", "numpy": "2.4"},
+        "governor": "schedutil", "power_mode": {"governor": "schedutil", "nvpmodel": "pmode:0000"},
+    }  # fmt: skip
+    ended = {
+        "git_commit": "abc-dirty", "affinity": [0, 1], "versions": {"torch": "2.14", "numpy": "2.4"},
+        "governor": "powersave", "power_mode": {"governor": "powersave", "nvpmodel": "pmode:0002"},
+    }  # fmt: skip
 
     assert changes(begun, begun) == []
     assert changes(begun, ended) == [
         "  changed during the run: git_commit, from abc to abc-dirty",
+        "  changed during the run: governor, from schedutil to powersave",
         "  changed during the run: torch, from 2.13 to 2.14",
+        "  changed during the run: nvpmodel of the power mode, from pmode:0000 to pmode:0002",
     ]
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pytest_ngraph.machine import gpu
-from pytest_ngraph.machine.modes import changed, power_mode
+from pytest_ngraph.machine.modes import changed, chosen, power_mode
 from pytest_ngraph.probes.catalogue import described, energy_probes, first_of, load_probes
 from pytest_ngraph.probes.contract import Count, Unreadable, integrate
 from pytest_ngraph.probes.devfreq import DevfreqLoad
@@ -279,3 +279,33 @@ def test_a_change_of_the_power_mode_is_said_by_its_parts(tmp_path: Path) -> None
     )
     # A device of before says nothing of it.
     assert changed(None, before) == changed({}, before) == ""
+
+
+def test_what_somebody_chose_of_a_power_mode_is_told_from_what_heat_does(tmp_path: Path) -> None:
+    """Launches are kept by it: what jetson_clocks or another nvpmodel changes is another machine, a hot one is not."""
+    policy = "sys/devices/system/cpu/cpufreq/policy0"
+    put(tmp_path / f"{policy}/scaling_governor", "schedutil")
+    highest, lowest = (
+        put(tmp_path / f"{policy}/scaling_max_freq", "2201600"),
+        put(tmp_path / f"{policy}/scaling_min_freq", "115200"),
+    )
+    gpu_lowest = put(tmp_path / "sys/class/devfreq/17000000.gpu/min_freq", "306000000")
+    put(tmp_path / "sys/class/devfreq/17000000.gpu/max_freq", "930750000")
+    status = put(tmp_path / "var/lib/nvpmodel/status", "pmode:0000 fmode:quiet")
+    free = {"governor": "schedutil", "nvpmodel": "0000", "CPU clocks": "free", "device clocks": "free"}
+    assert chosen(power_mode(tmp_path)) == free
+
+    highest.write_text("1190400")
+    status.write_text("pmode:0000 fmode:cool")
+    assert chosen(power_mode(tmp_path)) == free
+
+    before = power_mode(tmp_path)
+    lowest.write_text("1190400")
+    assert chosen(power_mode(tmp_path)) == {**free, "CPU clocks": "locked"}
+    assert changed(before, power_mode(tmp_path)) == "the power mode changed midway: CPU clocks from free to locked"
+    gpu_lowest.write_text("930750000")
+    status.write_text("pmode:0002 fmode:cool")
+    assert chosen(power_mode(tmp_path)) == {
+        **free, "nvpmodel": "0002", "CPU clocks": "locked", "device clocks": "locked"
+    }  # fmt: skip
+    assert chosen({}) == {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +11,8 @@ from pytest_ngraph.spec.cells import Cell
 from pytest_ngraph.store.rows import VerdictRow
 from pytest_ngraph.store.sqlite import Store
 from tests.conftest import Suite, skip_without
+from tests.support.fake_machine import VARIABLE
+from tests.support.fake_sys import put
 from tests.support.pretended import TWICE, UNDECIDABLE, Pretended, claim
 
 # Three launches say fail, four more confirm it.
@@ -24,16 +27,17 @@ AGAIN = [
     pytest.param("", ("--ngraph-offline",), id="offline"),
 ]
 
-# The machine is in a mode that a variable names.
-MODE = """
-asked = environment.snapshot
+# After the first launch somebody switches the machine of tests.support.fake_machine to another mode.
+SWITCHED = """
+measured = local.run_launch
 
 
-def in_mode(*given, **named):
-    return {**asked(*given, **named), "power_mode": {"nvpmodel": os.environ["PRETEND_MODE"]}}
+def switched(*given, **named):
+    measured(*given, **named)
+    Path(os.environ["NGRAPH_TESTS_MACHINE"], "var/lib/nvpmodel/status").write_text("pmode:0002")
 
 
-environment.snapshot = in_mode
+local.run_launch = switched
 """
 
 
@@ -319,21 +323,66 @@ def test_a_fresh_start_measures_anew_and_says_so(suite: Pretended, monkeypatch: 
     assert suite.measured == FAILED + 3
 
 
-def test_a_run_that_is_resumed_in_another_power_mode_says_so(suite: Pretended, monkeypatch: pytest.MonkeyPatch) -> None:
+class Board:
+    """The power mode of the machine that a suite runs on."""
+
+    plugins = "tests.support.fake_machine"
+
+    def __init__(self, root: Path) -> None:
+        self._status = put(root / "var/lib/nvpmodel/status", "pmode:0000")
+        self._clock = put(root / "sys/devices/system/cpu/cpufreq/policy0/scaling_max_freq", "2201600")
+
+    def switch(self, status: str, clock: str = "2201600") -> None:
+        """Put it in a mode, and have heat hold its clock down."""
+        self._status.write_text(status)
+        self._clock.write_text(clock)
+
+
+@pytest.fixture
+def board(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Board:
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "board"))
+    return Board(tmp_path / "board")
+
+
+def test_a_run_is_not_resumed_in_another_power_mode(suite: Pretended, board: Board) -> None:
     """Its first launches were of the mode in which it began. What was switched since is none of their noise."""
-    conftest = suite.path / "conftest.py"
-    conftest.write_text(conftest.read_text() + MODE)
-    monkeypatch.setenv("PRETEND_MODE", "15 W")
     suite.write(claim(1.5))
-    suite.bare(*TWICE).assert_outcomes(passed=1)
+    suite.bare(*TWICE, plugins=board.plugins).assert_outcomes(passed=1)
     with Store.open(suite.store) as store:
         store.finish_run(store.runs()[-1].id, "interrupted")
-    monkeypatch.setenv("PRETEND_MODE", "30 W")
-    suite.write(claim(1.5).replace("batch=1", "batch=4"))
+    board.switch("pmode:0002")
 
-    result = suite.bare(*TWICE, "--ngraph-resume", "--ngraph-inconclusive=skip")
+    result = suite.bare(*TWICE, "--ngraph-resume", plugins=board.plugins)
+
+    result.assert_outcomes(passed=1)
+    said = "so it is not resumed (nvpmodel of the power mode: 0000 then, 0002 now)"
+    assert said in " ".join(result.stdout.str().split())
+    assert suite.measured == 6
+    with Store.open(suite.store, read_only=True) as store:
+        assert len(store.runs()) == 2
+
+
+def test_a_launch_in_another_power_mode_than_its_run_began_in_does_not_count(suite: Pretended, board: Board) -> None:
+    """It is switched when the run knows its cells already, as by hand in another terminal."""
+    conftest = suite.path / "conftest.py"
+    conftest.write_text(conftest.read_text() + SWITCHED)
+    suite.write(claim(1.5))
+
+    result = suite.bare(*TWICE, "--ngraph-inconclusive=skip", plugins=board.plugins)
 
     result.assert_outcomes(skipped=1)
-    assert "the power mode changed midway: nvpmodel from 15 W to 30 W" in result.stdout.str()
-    # A run of its own is of the mode that it begins in.
-    suite.bare(*TWICE).assert_outcomes(passed=1)
+    assert "the power mode changed midway: nvpmodel from pmode:0000 to pmode:0002" in result.stdout.str()
+
+
+def test_what_was_measured_in_another_power_mode_is_none_of_a_gate(suite: Pretended, board: Board) -> None:
+    """Nor is it lost: who switches back has it again. A clock that heat holds down makes no other machine."""
+    suite.write(claim(1.5))
+    for status, clock, measured in (
+        ("pmode:0000 fmode:quiet", "2201600", 3),
+        ("pmode:0002 fmode:quiet", "2201600", 6),
+        ("pmode:0000 fmode:cool", "2201600", 6),
+        ("pmode:0002 fmode:quiet", "1190400", 6),
+    ):
+        board.switch(status, clock)
+        suite.bare(*TWICE, plugins=board.plugins).assert_outcomes(passed=1)
+        assert suite.measured == measured, (status, clock)

@@ -15,6 +15,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ from pytest_ngraph.devices.wire.sides import read_runtimes, sent_sides
 from pytest_ngraph.errors import DeviceUnusable
 from pytest_ngraph.launches.client import Job
 from pytest_ngraph.machine import facts as environment
+from pytest_ngraph.machine import modes
 from pytest_ngraph.options.masking import masked_variables
 from pytest_ngraph.spec.cells import Cell, CompileRecord, Device, ModelRef, Protocol
 from pytest_ngraph.texts.shown import ALL_OF_IT
@@ -79,6 +81,8 @@ class Errand:
             places={name: self._catalogue.place(name) for name in self._catalogue},
             timeout_seconds=float(made_of["timeout_seconds"]),
             own_outputs=values.flag(made_of.get("own_outputs", False)),
+            # That in which the run began: what is measured in another one says so, and does not count.
+            power_mode=values.texts(made_of["power_mode"]) if "power_mode" in made_of else modes.power_mode(),
             sides={side.label: side for side in other_sides},
         )
         self._bench = LocalBench(job, self._catalogue, Protocol(**made_of["protocol"]), job.seed)
@@ -86,10 +90,6 @@ class Errand:
         if self._method == "launch":
             self._plan = wire.plan_moved(wire.plan_from_json(self._asked["plan"]), self._located)
         self.cells = self._plan.cells if self._plan is not None else ()
-        evidence = self._asked.get("evidence", [None] * len(self.cells)) if self.cells else ()
-        self._evidence = {
-            cell: values.text(key) for cell, key in zip(self.cells, evidence, strict=True) if key is not None
-        }
 
     def reported(self, text: str) -> str:
         """Return a text for a person on another machine, with files of the project as they are named there."""
@@ -172,18 +172,27 @@ class Errand:
 
     def _launch(self, lines: wire.Lines) -> None:
         assert self._plan is not None
-        with self._bench.held(lines.note):
-            self._refuse_what_changed()
+        with self._held(self.cells, lines):
             self._bench.launch(self._plan, lines)
 
-    def _refuse_what_changed(self) -> None:
-        """Raise DeviceUnusable where cells are made of something else by now than when their keys were asked for.
+    @contextmanager
+    def _held(self, cells: Sequence[Cell], lines: wire.Lines) -> Iterator[None]:
+        """Hold the device to measure these cells, where they are still what their keys were told for."""
+        with self._bench.held(lines.note):
+            self._refuse_what_changed(cells)
+            yield
+
+    def _refuse_what_changed(self, cells: Sequence[Cell]) -> None:
+        """Raise DeviceUnusable where cells are something else by now than when their keys were asked for.
 
         Those of other sides are not looked at: they have what was installed for them, and it takes a process to ask.
         """
-        here = [cell for cell in self._evidence if not cell.side]
-        now = self._bench.keys(here)
-        changed = [cell.label for cell in here if now[cell] not in (None, self._evidence[cell])]
+        told = self._asked.get("evidence", [None] * len(cells))
+        with wire.strictly("the request", str(told)):
+            keys = [None if key is None else values.text(key) for key in told]
+            before = {cell: key for cell, key in zip(cells, keys, strict=True) if key is not None and not cell.side}
+        now = self._bench.keys(list(before))
+        changed = [cell.label for cell, key in before.items() if now[cell] not in (None, key)]
         if changed:
             named = ", ".join(changed[:_MOST_NAMED])
             named += f" and {len(changed) - _MOST_NAMED} more" if len(changed) > _MOST_NAMED else ""
@@ -194,24 +203,24 @@ class Errand:
 
     def _memory(self, lines: wire.Lines) -> list[Any]:
         cell, protocol = self._cell(self._asked["cell"]), Protocol(**self._asked["protocol"])
-        with self._bench.held(lines.note):
+        with self._held([cell], lines):
             return self._passed(self._bench.memory(cell, protocol, int(self._asked["seed"])))
 
     def _evaluate(self, lines: wire.Lines) -> list[Any]:
         cell, protocol = self._cell(self._asked["cell"]), Protocol(**self._asked["protocol"])
-        with self._bench.held(lines.note):
+        with self._held([cell], lines):
             return self._passed(self._bench.evaluate(cell, protocol, int(self._asked["seed"]), lines.progress))
 
     def _agree(self, lines: wire.Lines) -> list[Any]:
         cell, dense = self._cell(self._asked["cell"]), self._cell(self._asked["dense"])
         protocol, samples = Protocol(**self._asked["protocol"]), values.count(self._asked["samples"])
         seed = int(self._asked["seed"])
-        with self._bench.held(lines.note):
+        with self._held([cell, dense], lines):
             return self._passed(self._bench.agree(cell, dense, samples, protocol, seed, lines.progress))
 
     def _power(self, lines: wire.Lines) -> list[Any]:
         cells, protocol = self._cells("cells"), Protocol(**self._asked["protocol"])
-        with self._bench.held(lines.note):
+        with self._held(cells, lines):
             before, records, after = self._bench.power(cells, protocol, int(self._asked["seed"]), lines.progress)
         return [before, [self._record(record) for record in records], after]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -248,12 +247,9 @@ class RemoteBench:
 
     def launch(self, plan: LaunchPlan, sink: Sink) -> None:
         """Run one launch on the device. What it measures goes to ``sink`` as it arrives."""
-        keys = self.keys(plan.cells)
         asked = {
             "plan": wire.plan_to_json(wire.plan_moved(plan, self._cargo.reference)),
-            # What was measured with other software, or from other files, is not a result of these cells: it is refused
-            # there, and these are part of what a result is kept under.
-            "evidence": [keys[cell] for cell in plan.cells],
+            **self._held_to(plan.cells),
         }
         # A worker that is lost takes all its cells along, which are then prepared again without a word.
         quiet = 2 * self._timeout * (1 + len(plan.cells))
@@ -268,13 +264,20 @@ class RemoteBench:
             "protocol": protocol.to_json(),
             "seed": seed,
             "once": self._once,
+            **self._held_to([cell]),
         }
         answer = self._ask("memory", asked, _models_of([cell]), quiet=8 * self._timeout)
         return _passed("memory", answer)
 
     def evaluate(self, cell: Cell, protocol: Protocol, seed: int, progress: Progress) -> Passed:
         """Ask a model's own evaluation about a compiled cell. Return the snapshots around it, and its record."""
-        asked = {"cell": self._sent_cell(cell), "protocol": protocol.to_json(), "seed": seed, "once": self._once}
+        asked = {
+            "cell": self._sent_cell(cell),
+            "protocol": protocol.to_json(),
+            "seed": seed,
+            "once": self._once,
+            **self._held_to([cell]),
+        }
         quiet = 3 * self._timeout
         answer = self._ask("evaluate", asked, _models_of([cell]), progress=progress, quiet=quiet)
         return _passed("evaluation", answer)
@@ -288,6 +291,7 @@ class RemoteBench:
             "protocol": protocol.to_json(),
             "seed": seed,
             "once": self._once,
+            **self._held_to([cell, dense]),
         }
         models = _models_of([cell, dense])
         answer = self._ask("agree", asked, models, progress=progress, quiet=3 * self._timeout)
@@ -295,8 +299,13 @@ class RemoteBench:
 
     def power(self, cells: Sequence[Cell], protocol: Protocol, seed: int, progress: Progress) -> PassedTogether:
         """Measure what cells draw on the device. Return the snapshots around it, and a record of each cell."""
-        sent = self._sent_cells(cells)
-        asked = {"cells": sent, "protocol": protocol.to_json(), "seed": seed, "once": self._once}
+        asked = {
+            "cells": self._sent_cells(cells),
+            "protocol": protocol.to_json(),
+            "seed": seed,
+            "once": self._once,
+            **self._held_to(cells),
+        }
         quiet = 3 * self._timeout
         answer = self._ask("power", asked, _models_of(cells), progress=progress, quiet=quiet)
         with wire.strictly("what became of a pass for power", str(answer)):
@@ -316,7 +325,20 @@ class RemoteBench:
         self, method: str, asked: Mapping[str, Any], models: Sequence[ModelRef] = (), *, quiet: float, **lines: Any
     ) -> Any:
         """Ask the device, with what these models are made of there. ``lines`` is what takes the lines of the answer."""
-        return self._exchange.ask(method, partial(self._cargo.made_of, models), asked, quiet=quiet, **lines)
+
+        def made_of() -> dict[str, Any]:
+            # A device of before says nothing of its power mode.
+            return {**self._cargo.made_of(models), "power_mode": self._greeting["facts"].get("power_mode", {})}
+
+        return self._exchange.ask(method, made_of, asked, quiet=quiet, **lines)
+
+    def _held_to(self, cells: Sequence[Cell]) -> dict[str, Any]:
+        """Return what the device holds these cells to, by their keys, and what a result is kept under there.
+
+        What was measured with other software, or of other files, is none of theirs: it is refused.
+        """
+        keys = self.keys(cells)
+        return {"evidence": [keys[cell] for cell in cells]}
 
     def _sent_cell(self, cell: Cell) -> dict[str, Any]:
         return wire.moved(cell, self._cargo.reference).to_json()

@@ -74,6 +74,11 @@ def text(value: Any) -> str:
     return value
 
 
+def texts(value: Any) -> Mapping[str, str]:
+    """Read an object of texts."""
+    return {name: text(each) for name, each in mapping(value).items()}
+
+
 def said(value: Any) -> str:
     """Read a text for people, clean and no longer than is kept."""
     return kept(text(value))
@@ -123,4 +128,5 @@ def facts(data: Any) -> dict[str, Any]:
     if "gpu" in found:
         line(mapping(found["gpu"])["name"])
     mapping(found.get("versions", {}))
+    texts(found.get("power_mode", {}))
     return found

@@ -175,9 +175,19 @@ def environment_lines(spans: Sequence[Span], cpus: int) -> list[str]:
 
 def changes(begun: Mapping[str, Any], ended: Mapping[str, Any]) -> list[str]:
     """Return what is no longer as it was when the run began: versions, the commit, the CPU set and the like."""
-    before, after = ({**each, **(each.get("versions") or {})} for each in (begun, ended))
-    names = [name for name in before if name != "versions" and name in after and before[name] != after[name]]
+    before, after = _each_by_itself(begun), _each_by_itself(ended)
+    names = [name for name in before if name in after and before[name] != after[name]]
     return [f"  changed during the run: {name}, from {before[name]} to {after[name]}" for name in names]
+
+
+def _each_by_itself(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return facts with each version and each part of the power mode under a name of its own."""
+    mode = {name: value for name, value in (facts.get("power_mode") or {}).items() if name not in facts}
+    return {
+        **{name: fact for name, fact in facts.items() if name not in ("versions", "power_mode")},
+        **(facts.get("versions") or {}),
+        **{f"{name} of the power mode": value for name, value in mode.items()},
+    }
 
 
 def _mean(spans: Sequence[Span], of: Callable[[Span], float | None]) -> float:
