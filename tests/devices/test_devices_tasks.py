@@ -402,7 +402,7 @@ def test_a_result_of_other_software_is_not_handed_over(tmp_path: Path, monkeypat
         agent = "orin"
 
         def __init__(self, *_: object) -> None:
-            self.greeting = {"facts": {"affinity": [0]}}
+            self.greeting = {"facts": {"affinity": [0], "power_mode": {}}}
 
         def send(self, *_: object) -> None:
             pass

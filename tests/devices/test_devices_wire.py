@@ -411,7 +411,8 @@ def test_what_cannot_be_the_course_of_a_launch_is_refused(events: Any, wrong: st
 @pytest.mark.parametrize(
     "change",
     [{"cpu": 5}, {"memory_bytes": "many"}, {"memory_bytes": float("nan")}, {"affinity": []}, {"affinity": [-1]},
-     {"affinity": None}, {"gpu": "fast"}, {"versions": []}],
+     {"affinity": None}, {"gpu": "fast"}, {"versions": []}, {"power_mode": []},
+     {"power_mode": {"nvpmodel": 2}}],
 )  # fmt: skip
 def test_facts_of_a_machine_that_cannot_be_are_refused(change: dict[str, Any]) -> None:
     facts = {**environment.describe(), "cpu": "\x1b[31mfast"}

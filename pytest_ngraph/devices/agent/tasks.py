@@ -123,7 +123,10 @@ def hello_request(entry: DeviceEntry) -> str:
 def bench_of(
     entry: DeviceEntry, device: Device, *, protocol: Protocol, seed: int, timeout_seconds: float, **shipped: Any
 ) -> dict[str, Any]:
-    """Return what the bench of a request is made of. ``shipped`` are the places of adapters and what was sent."""
+    """Return what the bench of a request is made of.
+
+    ``shipped`` are the places of adapters, the power mode of the run, and what was sent.
+    """
     return {
         "device": device.to_json(),
         "protocol": protocol.to_json(),

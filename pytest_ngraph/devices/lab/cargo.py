@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,14 +34,19 @@ class Cargo:
         self,
         entry: DeviceEntry,
         device: Device,
+        power_mode: Mapping[str, str],
         settings: Settings,
         catalogue: Catalogue,
         folders: Callable[[], Sequence[str]],
         rootdir: Path,
         send: Send,
     ) -> None:
-        """Keep what is packed when it is first asked for. ``folders`` are those of the conftests."""
+        """Keep what is packed when it is first asked for.
+
+        ``power_mode`` is that in which the run began, and ``folders`` are those of the conftests.
+        """
         self._entry, self._device, self._settings, self._catalogue = entry, device, settings, catalogue
+        self._power_mode = power_mode
         self._folders, self._rootdir, self._send = folders, rootdir, send
         self._bundles: dict[ModelRef, shipping.Bundle] = {}
         self.timeout_seconds = entry.timeout_seconds or settings.timeout_seconds
@@ -79,6 +84,7 @@ class Cargo:
             project=project.sha256,
             path=project.path_of(imported),
             files=bundles,
+            power_mode=dict(self._power_mode),
             **compared,
         )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -69,7 +70,8 @@ class RemoteBench:
         self._exchange = Exchange(entry, hub, settings.wait_seconds, note)
         self._greeting = self._exchange.greeting
         self._device = self._described()
-        self._cargo = Cargo(entry, self._device, settings, catalogue, folders, rootdir, self._exchange.send)
+        mode, send = self._greeting["facts"]["power_mode"], self._exchange.send
+        self._cargo = Cargo(entry, self._device, mode, settings, catalogue, folders, rootdir, send)
         self._timeout = self._cargo.timeout_seconds
         self._about = AboutCells(self._asked_about)
         self._artifacts: dict[Cell, str] = {}
@@ -325,12 +327,7 @@ class RemoteBench:
         self, method: str, asked: Mapping[str, Any], models: Sequence[ModelRef] = (), *, quiet: float, **lines: Any
     ) -> Any:
         """Ask the device, with what these models are made of there. ``lines`` is what takes the lines of the answer."""
-
-        def made_of() -> dict[str, Any]:
-            # A device of before says nothing of its power mode.
-            return {**self._cargo.made_of(models), "power_mode": self._greeting["facts"].get("power_mode", {})}
-
-        return self._exchange.ask(method, made_of, asked, quiet=quiet, **lines)
+        return self._exchange.ask(method, partial(self._cargo.made_of, models), asked, quiet=quiet, **lines)
 
     def _held_to(self, cells: Sequence[Cell]) -> dict[str, Any]:
         """Return what the device holds these cells to, by their keys, and what a result is kept under there.

@@ -128,5 +128,5 @@ def facts(data: Any) -> dict[str, Any]:
     if "gpu" in found:
         line(mapping(found["gpu"])["name"])
     mapping(found.get("versions", {}))
-    texts(found.get("power_mode", {}))
+    texts(found["power_mode"])
     return found
