@@ -177,6 +177,15 @@ def late_seconds() -> Late:
     return Late(min(read), max(read))
 
 
+def settled_late() -> Late:
+    """Read it until the readings agree: a bias is seen only where they differ by less than it is beyond the bounds."""
+    for _ in range(20):
+        late = late_seconds()
+        if late.most - late.least < 500e-9:
+            return late
+    pytest.skip(f"it is not known how late a busy-wait ends: {TOO_BUSY}")
+
+
 def truths(scale: Scale, late: float) -> dict[str, Truth]:
     """Return the true value of everything that the suite tells."""
 
@@ -234,9 +243,8 @@ def direction(complaint: str) -> str:
     return complaint.partition("off by ")[2][:1]
 
 
-def complaints(numbers: Mapping[str, Read], scale: Scale, before: Late | None = None) -> dict[str, str]:
+def complaints(numbers: Mapping[str, Read], scale: Scale, late: Late) -> dict[str, str]:
     """Return what is biased, by name: in the same direction whether a wait is as late as the least or the most read."""
-    late = late_seconds() | before if before else late_seconds()
     found: list[dict[str, str]] = []
     for seconds in late:
         known = truths(scale, seconds)
@@ -271,7 +279,7 @@ def test_every_estimate_is_unbiased_within_its_interval(suite: Suite, scale: Sca
     before = late_seconds()
     numbers = measure(suite, scale)
     assert {read.launches for read in numbers.values()} == {5}
-    assert complaints(numbers, scale, before) == {}
+    assert complaints(numbers, scale, late_seconds() | before) == {}
 
 
 def test_every_estimate_is_unbiased_up_to_calls_of_two_seconds(suite: Suite) -> None:
@@ -294,7 +302,7 @@ def test_every_estimate_is_unbiased_up_to_calls_of_two_seconds(suite: Suite) -> 
     )
     assert numbers["baseline batch"].value > 2
     assert numbers["baseline deep"].value > 2
-    assert complaints(numbers, LONGEST) == {}
+    assert complaints(numbers, LONGEST, late_seconds()) == {}
 
 
 # The worker's own cost
@@ -438,13 +446,13 @@ def test_a_compiler_that_waits_three_percent_longer_than_it_says_is_caught_in_ev
     # All but the first point are wrong, so that whatever compares two points is wrong as well.
     right = {*(f"{metric} one" for metric in ("latency", "throughput", "speedup"))}
     right |= {f"baseline {where}" for where in scale.points}
-    assert complaints(numbers, scale).keys() == numbers.keys() - right
+    assert complaints(numbers, scale, settled_late()).keys() == numbers.keys() - right
 
 
 def test_a_clock_loop_that_counts_one_call_too_few_is_caught(suite: Suite) -> None:
     # 37 calls of 40 us and 27 of 55 us make a batch: one more is 2.7 and 3.7 %.
     scale = Scale(Waits(30, 5, 5, "miscounting"), Waits(1000, 100, 100), 4, (2, 4))
-    found = complaints(measure(suite, scale, launches=3, conftest=MISCOUNTING, blocks=4), scale)
+    found = complaints(measure(suite, scale, launches=3, conftest=MISCOUNTING, blocks=4), scale, settled_late())
     assert {f"{metric} {where}" for metric in ("latency", "throughput", "speedup") for where in scale.points} <= set(
         found
     )

@@ -128,6 +128,12 @@ def install(root: Path) -> None:
     if is_jetson:
         # NVML knows the GPU of a Jetson and says next to nothing of it.
         sys.modules["pynvml"] = FakeNvml(Card(name="Orin", refused=set(_NOT_OF_A_JETSON)))
+    short = classmethod(lambda cls, protocol, meters: cls(blocks=2, window_seconds=0.25, settle_seconds=0.02))
+    setattr(power.Course, "of", short)  # noqa: B010
+
+
+def pytest_configure() -> None:
+    """Have launches judged by the power mode alone. Other plugins are imported by now, and some have none judged."""
     disturbance = _as_it_is("pytest_ngraph.machine.facts").disturbance
 
     def of_power_alone(*snapshots: Any) -> str:
@@ -135,8 +141,6 @@ def install(root: Path) -> None:
         return str(disturbance(*(_calm(state) for state in states), cpus))
 
     setattr(facts, "disturbance", of_power_alone)  # noqa: B010 - a function of theirs
-    short = classmethod(lambda cls, protocol, meters: cls(blocks=2, window_seconds=0.25, settle_seconds=0.02))
-    setattr(power.Course, "of", short)  # noqa: B010
 
 
 def _calm(state: Mapping[str, Any]) -> dict[str, Any]:

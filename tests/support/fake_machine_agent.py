@@ -29,7 +29,9 @@ def begun(module: str, environment: Mapping[str, str], *words: str, **named: Any
 def main(words: Sequence[str]) -> None:
     """Measure on the machine: what the module that agents start does."""
     from pytest_ngraph.devices.agent import measuring
-    from tests.support import fake_machine  # noqa: F401 - it installs the machine
+
+    # The one has no clocks of the machine read, whatever else runs; the other installs the machine.
+    from tests.support import fake_machine, undisturbed  # noqa: F401
 
     measuring.main(list(words))
 

@@ -121,7 +121,12 @@ class Lab:
         return self.signer
 
     def start_agent(self, name: str, *options: str, joins: bool = True, python: str = sys.executable) -> Process:
-        """Start an agent, which is enrolled at its first start; wait until it has joined."""
+        """Start an agent, which is enrolled at its first start; wait until it has joined.
+
+        One that is waited for ends a former one of its name: a test that is tried again starts its agents again.
+        """
+        if joins and name in self.agents:
+            self.agents[name].end(signal.SIGKILL)
         folder = tls.agent_folder(self.folder, name)
         if not folder.exists():
             self.enroll(tls.AGENT, name)
