@@ -20,6 +20,7 @@ import pytest
 
 from benchmarks import (
     changes,
+    fastest_calls,
     glances,
     ingredients,
     noise_history,
@@ -835,3 +836,44 @@ def test_launches_with_less_in_them_are_held_against_the_whole_ones_pair_by_pair
     assert half.scatter == pytest.approx(math.log(1.1) * math.sqrt(0.3))
     # What does not scatter at all is no pair.
     assert second.pairs == 0
+
+
+# What launches would say by the fastest of their calls
+
+
+def crowded(number: int, slow: float) -> LaunchRecord:
+    """Return a launch in which another guest slows both cells down, each in most of its visits."""
+    walls = [round(1_000_000 * (1 + 0.001 * place)) for place in range(20)]
+    visits = {}
+    for side, cell in enumerate(CELLS):
+        for block in range(8):
+            beside = 1.0 if (block + 3 * side + number) % 4 == 0 else 1.5 + 0.1 * ((block * (side + 2) + number) % 3)
+            taken = tuple(round(wall * beside * (1 + slow * side)) for wall in walls)
+            visits[cell, block] = Visit(1, taken)
+    unsteady = frozenset(place for place, visit in visits.items() if visit.wall_ns[0] > 1_200_000)
+    record = CompileRecord(Outcome.OK)
+    return LaunchRecord(number, number, "gate", dict.fromkeys(CELLS, record), visits, unsteady=unsteady)
+
+
+def test_the_fastest_calls_of_crowded_launches_agree_where_their_medians_do_not() -> None:
+    launches, pair = [crowded(number, slow=0.05) for number in range(6)], (CELLS[0], CELLS[1])
+    found = {rule: fastest_calls.row_of(rule, [(launches, pair)]) for rule in fastest_calls.RULES}
+    tenth, blocks = found["the fastest tenth"], found["blocks, as they count"]
+    assert tenth.scatter < 0.002 < 0.01 < blocks.scatter
+    for record in launches:
+        value = fastest_calls.RULES["the fastest tenth"](record, pair)
+        assert value == pytest.approx(-math.log(1.05), abs=0.005)
+    # Which blocks are steady for one is none for the other.
+    assert found["steady blocks only"].launches == 0
+    assert math.isnan(found["steady blocks only"].scatter)
+
+
+def test_what_slows_half_of_the_calls_is_hardly_seen_in_the_fastest_of_them() -> None:
+    launches, pair = [crowded(number, slow=0.0) for number in range(6)], (CELLS[0], CELLS[1])
+    for rule in fastest_calls.RULES:
+        row = fastest_calls.row_of(rule, [(launches, pair)])
+        if row.launches:
+            assert row.seen["5 % in all calls"] == pytest.approx(0.05, abs=1e-6)
+    fastest = fastest_calls.row_of("the fastest", [(launches, pair)])
+    quarter = fastest_calls.row_of("the fastest quarter", [(launches, pair)])
+    assert fastest.seen["10 % in every second batch"] < 0.005 < quarter.seen["10 % in every second batch"]
