@@ -3,13 +3,17 @@
 Every two cells of one workload are a pair whose speed-up each launch says. Three effects are added to what the second
 took: 5 % to all of its calls, and 10 % to half of them, batch by batch or visit by visit. A rule that sees none
 of the latter takes a cell that is slow in half of its calls for one that is not. A store is that of any run whose
-launches hold several cells of a workload; what there is to gain shows where the machine was not steady.
+launches hold several cells of a workload; what there is to gain shows where the machine was not steady. A low quantile
+is that of a machine left alone only if it was so for long enough: launches are also taken apart by the share of their
+glances that read what the fastest of the store did.
 """
 
 from __future__ import annotations
 
 import math
+import sqlite3
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean, stdev
@@ -20,7 +24,11 @@ from benchmarks.pairs import finish, options, print_table
 from benchmarks.shorter_launches import LEAST_LAUNCHES, Pair, pairs_of
 from pytest_ngraph.quantities.quantity import combine
 from pytest_ngraph.spec.cells import LaunchRecord, Visit
+from pytest_ngraph.store.related import readings_of
 
+# Glances are alike that differ by less; of a store's the fastest fiftieth says what the machine is like by itself.
+_ALIKE, _FASTEST = 1.15, 0.02
+ALONE = 0.25  # of a launch's glances
 # What one launch says of ln(seconds of the one) - ln(seconds of the other), None where it says nothing.
 Rule = Callable[[LaunchRecord, Pair], float | None]
 Effect = Callable[[int, Visit], Visit]
@@ -78,6 +86,32 @@ def with_effect(record: LaunchRecord, pair: Pair, effect: Effect) -> LaunchRecor
     return replace(record, visits=visits, derived={})
 
 
+def alone_shares(path: Path) -> dict[int, float]:
+    """Return the share of the glances of each launch of a store, by its seed, that read what the fastest ones did."""
+    found: dict[int, list[int]] = {}
+    statement = "SELECT seed, around FROM visits JOIN launches ON launches.id = launch_id WHERE around IS NOT NULL"
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
+        for seed, around in connection.execute(statement):
+            pairs = filter(None, readings_of(around))
+            found.setdefault(int(seed), []).extend(glance.arithmetic_ns for pair in pairs for glance in pair)
+    every = [glance for glances in found.values() for glance in glances]
+    most = _ALIKE * float(np.quantile(every, _FASTEST)) if every else 0.0
+    return {seed: fmean(glance <= most for glance in glances) for seed, glances in found.items() if glances}
+
+
+def split(
+    found: Sequence[tuple[list[LaunchRecord], Pair]], shares: Mapping[int, float]
+) -> dict[str, list[tuple[list[LaunchRecord], Pair]]]:
+    """Return the pairs with the launches in which the machine was left alone for long enough, and with the others."""
+    kinds = {f"at least {ALONE:.0%} of the glances": True, "fewer": False}
+    return {
+        kind: [
+            ([one for one in records if (shares.get(one.seed, 0.0) >= ALONE) is long], pair) for records, pair in found
+        ]
+        for kind, long in kinds.items()
+    }
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """What one rule makes of all pairs: launches with a value, their scatter, how much it sees of each effect."""
@@ -111,11 +145,12 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def main() -> None:
-    """Print the table of some stores."""
+    """Print the table of some stores, and what rules make of launches that were left alone for longer or less long."""
     parser = options(__doc__)
     parser.add_argument("stores", type=Path, nargs="+", metavar="STORE", help="stores of runs, each a file.sqlite")
     given = parser.parse_args()
     found = [one for path in given.stores for one in pairs_of(path)]
+    shares = {seed: share for path in given.stores for seed, share in alone_shares(path).items()}
     rows = [row_of(name, found) for name in RULES]
     print_table(
         ("a launch by", "launches", "scatter", *(f"sees of {effect}" for effect in EFFECTS)),
@@ -124,7 +159,16 @@ def main() -> None:
             for row in rows
         ],
     )
-    finish([], given.json, {"stores": len(given.stores), "pairs": len(found), "rows": rows})
+    apart = {kind: [row_of(name, some) for name in RULES] for kind, some in split(found, shares).items()}
+    print()
+    print_table(
+        ("a launch by", *(text for kind in apart for text in (f"alone in {kind}: launches", "scatter"))),
+        [
+            (name, *(text for rows in apart.values() for text in (rows[at].launches, f"{rows[at].scatter:.1%}")))
+            for at, name in enumerate(RULES)
+        ],
+    )
+    finish([], given.json, {"stores": len(given.stores), "pairs": len(found), "rows": rows, "apart": apart})
 
 
 if __name__ == "__main__":

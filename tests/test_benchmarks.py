@@ -49,7 +49,7 @@ from pytest_ngraph.spec.cells import (
 from pytest_ngraph.store.sqlite import Store
 from pytest_ngraph.workloads.kinds import parse_model
 from tests.conftest import Suite, skip_without
-from tests.golden.store_content import start_run
+from tests.golden.store_content import GATE, start_run
 from tests.store.test_store import bare_launch
 
 # Wrappers
@@ -877,3 +877,24 @@ def test_what_slows_half_of_the_calls_is_hardly_seen_in_the_fastest_of_them() ->
     fastest = fastest_calls.row_of("the fastest", [(launches, pair)])
     quarter = fastest_calls.row_of("the fastest quarter", [(launches, pair)])
     assert fastest.seen["10 % in every second batch"] < 0.005 < quarter.seen["10 % in every second batch"]
+
+
+def test_launches_are_taken_apart_by_how_long_the_machine_was_left_alone(tmp_path: Path) -> None:
+    path, pair = tmp_path / "results.sqlite", (CELLS[0], CELLS[1])
+    # A guest comes after the first glances of the second launch, and is there throughout in the third.
+    read = [[100, 110, 105, 100], [100, 150, 160, 170], [160] * 4]
+    with Store.open(path) as store:
+        run = start_run(store)
+        for seed, arithmetic in enumerate(read):
+            launch = store.start_launch(run, group="g", number=1, seed=seed, protocol=GATE, order=[], environment={})
+            store.add_prepared(launch, CELLS[0], "evidence", CompileRecord(Outcome.OK))
+            glanced_at = [Reading(nanoseconds, (50,)) for nanoseconds in arithmetic]
+            for block, (before, after) in enumerate(zip(glanced_at[::2], glanced_at[1::2], strict=True)):
+                store.add_visit(launch, CELLS[0], block, 0, Visit(1, (1000,), around=((before, after),)))
+            store.finish_launch(launch)
+    assert fastest_calls.alone_shares(path) == {0: 1.0, 1: 0.25, 2: 0.0}
+
+    launches = [dataclasses.replace(crowded(number, slow=0.0), seed=number) for number in range(4)]
+    split = fastest_calls.split([(launches, pair)], fastest_calls.alone_shares(path))
+    # Of one without glances nobody knows.
+    assert [[one.seed for one in records] for ((records, _),) in split.values()] == [[0, 1], [2, 3]]
