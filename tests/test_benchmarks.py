@@ -15,11 +15,13 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psutil
 import pytest
 
 from benchmarks import (
     changes,
+    crowded_hosts,
     fastest_calls,
     glances,
     ingredients,
@@ -898,3 +900,43 @@ def test_launches_are_taken_apart_by_how_long_the_machine_was_left_alone(tmp_pat
     split = fastest_calls.split([(launches, pair)], fastest_calls.alone_shares(path))
     # Of one without glances nobody knows.
     assert [[one.seed for one in records] for ((records, _),) in split.values()] == [[0, 1], [2, 3]]
+
+
+# A host whose other guest comes and goes
+
+
+def test_medians_let_pass_what_minds_another_guest_less_and_the_fastest_tenth_does_not() -> None:
+    host, gates = crowded_hosts.Host(0.1, (0.11, 0.45)), 60
+    medians, tenth = (
+        crowded_hosts.found_by(crowded_hosts.RULES[name], host, gates)
+        for name in ("medians of all visits", crowded_hosts.TRIED)
+    )
+    assert medians.error > 0.1
+    assert medians.judged[-1.0].passes > 0.9 * gates
+    assert abs(tenth.error) < 0.005
+    assert tenth.judged[-1.0].fails > 0.8 * gates
+    assert crowded_hosts.missed("", 0.1, "", tenth) == []
+    (false_passes,) = crowded_hosts.missed("unlike", 0.1, "medians", medians)
+    assert false_passes.startswith("medians, unlike, 100 ms: ")
+    assert false_passes.endswith("% false passes")
+
+
+def test_a_low_quantile_is_of_a_guest_that_is_hardly_ever_absent_unless_glances_say_so() -> None:
+    host = crowded_hosts.Host(3.0, (0.45, 0.45))
+    rng = np.random.default_rng(1)
+    (some, made), (every, all_made) = (
+        host.values(crowded_hosts.RULES[name], rng, 2000)
+        for name in (crowded_hosts.TRIED, "the fastest tenth, of all launches")
+    )
+    assert some.std() < every.std() / 2
+    assert made > 1.2 > all_made == 1.0
+
+
+def test_states_last_as_long_as_is_said() -> None:
+    """The share of visits that end in the state that they began in, where the guest is there half of the time."""
+    host, absent = crowded_hosts.Host(0.1, (0.4, 0.4)), np.full(4000, 0.5)
+    ends = host._states(np.random.default_rng(2), absent, 16, 2, apart=29)
+    stays = 0.5 + 0.5 * math.exp(-4 / 0.1 * 29 * 0.002)
+    assert (ends[..., 0] == ends[..., 1]).mean() == pytest.approx(stays, abs=0.01)
+    steps = host._states(np.random.default_rng(3), absent, 16, 30)
+    assert (steps[..., 0] == steps[..., -1]).mean() == pytest.approx(stays, abs=0.01)
