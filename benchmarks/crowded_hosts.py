@@ -17,16 +17,16 @@ import numpy as np
 
 from benchmarks.decision_worlds import percent
 from benchmarks.pairs import finish, options, print_table, say
+from pytest_ngraph.stats.launches import launch_values
 from tests.support.launch_worlds import Judged, judge_world
 from tests.support.simulator import Array, Flags
 
 # A launch: blocks, cells whose glances are taken, batches of a visit and how long one lasts.
 BLOCKS, CELLS, BATCHES, BATCH_SECONDS = 16, 10, 30, 0.002
-# Of the guest's absence in launches, as on a host on which 28 and 16 launches were measured; never none, never all.
+# Of the guest's absence in launches, about as where 28 and 16 launches were measured; never none, never all.
 ABSENT, LEAST_ABSENT = (1.2, 1.8), 0.02
 # Standard deviations of ln(seconds): of launches (their difference), of visits and of batches.
 LAUNCH, VISIT, BATCH = 0.01, 0.005, 0.03
-TRIMMED = 0.2
 # In tolerances from the bound: misses it by one (the edge), is at it, and has room of a half and of one.
 TRUTHS = (-1.0, 0.0, 0.5, 1.0)
 BUDGET, SEED, RATE = 16, 71, 0.01
@@ -102,9 +102,7 @@ def reduced(times: Array, rule: Rule) -> Array:
         each = np.quantile(times.reshape(*times.shape[:2], -1), rule.quantile, axis=-1)
         return np.asarray(each[:, 1] - each[:, 0])
     medians = np.median(times, axis=-1)
-    blocks = np.sort(medians[:, 1] - medians[:, 0], axis=-1)
-    cut = int(TRIMMED * BLOCKS)
-    return np.asarray(blocks[:, cut : BLOCKS - cut].mean(axis=-1))
+    return launch_values(medians[:, 1] - medians[:, 0])[0]
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,30 +114,30 @@ def split(
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What one rule makes of all pairs: launches with a value, their scatter, how much it sees of each effect."""
+    """What one rule makes of all pairs: the values of launches, their scatter, how much it sees of each effect."""
 
     rule: str
-    launches: int
+    values: int
     scatter: float
     seen: Mapping[str, float]
 
 
 def row_of(name: str, found: Sequence[tuple[list[LaunchRecord], Pair]]) -> Row:
     """Return what a rule makes of pairs, each of them with four launches at least: NaN where there is none."""
-    rule, launches, scatters = RULES[name], 0, list[float]()
+    rule, count, scatters = RULES[name], 0, list[float]()
     seen: dict[str, list[float]] = {effect: [] for effect in EFFECTS}
     for records, pair in found:
         values = {number: value for number, one in enumerate(records) if (value := rule(one, pair)) is not None}
         if len(values) < LEAST_LAUNCHES:
             continue
-        launches += len(values)
+        count += len(values)
         scatters.append(stdev(values.values()))
         for effect, add in EFFECTS.items():
             then = [rule(with_effect(records[number], pair, add), pair) for number in values]
             both = zip(values.values(), then, strict=True)
             seen[effect] += [before - after for before, after in both if after is not None]
     scatter = math.sqrt(fmean(each**2 for each in scatters)) if scatters else math.nan
-    return Row(name, launches, scatter, {effect: _mean(each) for effect, each in seen.items()})
+    return Row(name, count, scatter, {effect: _mean(each) for effect, each in seen.items()})
 
 
 def _mean(values: Sequence[float]) -> float:
@@ -153,18 +153,15 @@ def main() -> None:
     shares = {seed: share for path in given.stores for seed, share in alone_shares(path).items()}
     rows = [row_of(name, found) for name in RULES]
     print_table(
-        ("a launch by", "launches", "scatter", *(f"sees of {effect}" for effect in EFFECTS)),
-        [
-            (row.rule, row.launches, f"{row.scatter:.1%}", *(f"{seen:+.1%}" for seen in row.seen.values()))
-            for row in rows
-        ],
+        ("a launch by", "values of pairs", "scatter", *(f"sees of {effect}" for effect in EFFECTS)),
+        [(row.rule, row.values, f"{row.scatter:.1%}", *(f"{seen:+.1%}" for seen in row.seen.values())) for row in rows],
     )
     apart = {kind: [row_of(name, some) for name in RULES] for kind, some in split(found, shares).items()}
     print()
     print_table(
-        ("a launch by", *(text for kind in apart for text in (f"alone in {kind}: launches", "scatter"))),
+        ("a launch by", *(text for kind in apart for text in (f"alone in {kind}: values", "scatter"))),
         [
-            (name, *(text for rows in apart.values() for text in (rows[at].launches, f"{rows[at].scatter:.1%}")))
+            (name, *(text for rows in apart.values() for text in (rows[at].values, f"{rows[at].scatter:.1%}")))
             for at, name in enumerate(RULES)
         ],
     )

@@ -866,7 +866,7 @@ def test_the_fastest_calls_of_crowded_launches_agree_where_their_medians_do_not(
         value = fastest_calls.RULES["the fastest tenth"](record, pair)
         assert value == pytest.approx(-math.log(1.05), abs=0.005)
     # Which blocks are steady for one is none for the other.
-    assert found["steady blocks only"].launches == 0
+    assert found["steady blocks only"].values == 0
     assert math.isnan(found["steady blocks only"].scatter)
 
 
@@ -874,7 +874,7 @@ def test_what_slows_half_of_the_calls_is_hardly_seen_in_the_fastest_of_them() ->
     launches, pair = [crowded(number, slow=0.0) for number in range(6)], (CELLS[0], CELLS[1])
     for rule in fastest_calls.RULES:
         row = fastest_calls.row_of(rule, [(launches, pair)])
-        if row.launches:
+        if row.values:
             assert row.seen["5 % in all calls"] == pytest.approx(0.05, abs=1e-6)
     fastest = fastest_calls.row_of("the fastest", [(launches, pair)])
     quarter = fastest_calls.row_of("the fastest quarter", [(launches, pair)])

@@ -206,11 +206,10 @@ def test_a_launch_in_which_the_power_mode_changes_does_not_count(suite: Suite, r
     said(done, "3 undecided in", "verdicts: 3 invalid", *CHANGED)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def far(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     """A lab whose agent is on a machine that counts what it draws: the root is in the variable by then."""
     skip_without("distributed", "cryptography")
-    # Of this test alone: one that is tried again starts its agent again.
     with Lab(tmp_path_factory.mktemp("far"), agents="tests.support.fake_machine_agent") as made:
         made.start_hub()
         yield made

@@ -30,7 +30,7 @@ def main(words: Sequence[str]) -> None:
     """Measure on the machine: what the module that agents start does."""
     from pytest_ngraph.devices.agent import measuring
 
-    # The one has no clocks of the machine read, whatever else runs; the other installs the machine.
+    # The first installs the machine; with the other its real clocks are not read, whatever else runs.
     from tests.support import fake_machine, undisturbed  # noqa: F401
 
     measuring.main(list(words))
