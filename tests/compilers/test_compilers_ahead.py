@@ -238,8 +238,7 @@ def examine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., 
     laboratory = Laboratory(Catalogue(), tmp_path_factory.mktemp("ahead"))
 
     def examine(text: str, case: Case = CONV, **kwargs: Any) -> dict[str, Any]:
-        answer = laboratory.examine(CompilerSpec.parse(text), case, **kwargs)
-        assert "failed" not in answer, answer["failed"]
+        answer = workers.examined(laboratory, CompilerSpec.parse(text), case, **kwargs)
         assert not any(answer.get("found", {}).values()), answer["found"]
         assert not answer.get("stdout")
         return answer

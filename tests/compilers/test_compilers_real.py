@@ -62,9 +62,7 @@ def strict_fork(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def examine(laboratory: Laboratory, text: str, case: Case = CONV, **kwargs: Any) -> dict[str, Any]:
-    answer = laboratory.examine(CompilerSpec.parse(text), case, **kwargs)
-    assert "failed" not in answer, answer["failed"]
-    return answer
+    return workers.examined(laboratory, CompilerSpec.parse(text), case, **kwargs)
 
 
 @pytest.mark.parametrize("text", REQUIRES)

@@ -179,6 +179,16 @@ def forking_conformance() -> Iterator[None]:
         laboratory.subprocess = before
 
 
+def examined(laboratory: Any, *asked: Any, **how: Any) -> dict[str, Any]:
+    """Return what a laboratory's process found. One that failed is asked anew where its test is tried once more."""
+    answer: dict[str, Any] = laboratory.examine(*asked, **how)
+    if "failed" in answer:
+        # It keeps answers, and a machine that refused once to start a compiler did so in both tries of a test.
+        laboratory.answers.clear()
+    assert "failed" not in answer, answer["failed"]
+    return answer
+
+
 def fork_conformance(value: str = "") -> None:
     """Have the processes of the conformance suite forked from now on, by what the variable is set to, or ``value``."""
     from pytest_ngraph.compilers.catalogue import BUILT_IN
