@@ -29,6 +29,7 @@ from pytest_ngraph.store.related import readings_of
 # Glances are alike that differ by less; of a store's the fastest fiftieth says what the machine is like by itself.
 _ALIKE, _FASTEST = 1.15, 0.02
 ALONE = 0.25  # of a launch's glances
+COUNTS = "what counts"
 # What one launch says of ln(seconds of the one) - ln(seconds of the other), None where it says nothing.
 Rule = Callable[[LaunchRecord, Pair], float | None]
 Effect = Callable[[int, Visit], Visit]
@@ -38,8 +39,8 @@ def _difference(ln_seconds: Sequence[float]) -> float:
     return ln_seconds[0] - ln_seconds[1]
 
 
-def by_blocks(record: LaunchRecord, pair: Pair, *, disturbed: bool | None) -> float | None:
-    """Return what counts of a launch: that of its steady blocks, or of all where few are steady and they may count."""
+def by_verdicts(record: LaunchRecord, pair: Pair, *, disturbed: bool) -> float | None:
+    """Return what counts of a launch, or what its blocks say with disturbed ones among them where few are steady."""
     found = combine(record, pair, _difference, disturbed=disturbed)
     return None if found is None else found.value
 
@@ -54,8 +55,8 @@ def by_fastest(record: LaunchRecord, pair: Pair, share: float) -> float | None:
 
 
 RULES: Mapping[str, Rule] = {
-    "blocks, as they count": lambda record, pair: by_blocks(record, pair, disturbed=None),
-    "steady blocks only": lambda record, pair: by_blocks(record, pair, disturbed=False),
+    COUNTS: lambda record, pair: by_verdicts(record, pair, disturbed=False),
+    "blocks, disturbed ones too": lambda record, pair: by_verdicts(record, pair, disturbed=True),
     "the fastest quarter": lambda record, pair: by_fastest(record, pair, 0.25),
     "the fastest tenth": lambda record, pair: by_fastest(record, pair, 0.1),
     "the fastest twentieth": lambda record, pair: by_fastest(record, pair, 0.05),
@@ -97,6 +98,16 @@ def alone_shares(path: Path) -> dict[int, float]:
     every = [glance for glances in found.values() for glance in glances]
     most = _ALIKE * float(np.quantile(every, _FASTEST)) if every else 0.0
     return {seed: fmean(glance <= most for glance in glances) for seed, glances in found.items() if glances}
+
+
+def knowing(
+    found: Sequence[tuple[list[LaunchRecord], Pair]], shares: Mapping[int, float]
+) -> list[tuple[list[LaunchRecord], Pair]]:
+    """Return the pairs with launches that know how long they were left alone, as those of earlier versions do not."""
+    return [
+        ([one if one.alone is not None else replace(one, alone=shares.get(one.seed)) for one in records], pair)
+        for records, pair in found
+    ]
 
 
 def split(
@@ -149,8 +160,8 @@ def main() -> None:
     parser = options(__doc__)
     parser.add_argument("stores", type=Path, nargs="+", metavar="STORE", help="stores of runs, each a file.sqlite")
     given = parser.parse_args()
-    found = [one for path in given.stores for one in pairs_of(path)]
     shares = {seed: share for path in given.stores for seed, share in alone_shares(path).items()}
+    found = knowing([one for path in given.stores for one in pairs_of(path)], shares)
     rows = [row_of(name, found) for name in RULES]
     print_table(
         ("a launch by", "values of pairs", "scatter", *(f"sees of {effect}" for effect in EFFECTS)),

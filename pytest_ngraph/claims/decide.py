@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING
 from pytest_ngraph import units
 from pytest_ngraph.claims.doubts.controls import (
     disturbed_note,
+    left_alone,
+    left_alone_note,
     shared_note,
-    unsteady_note,
     violated_beside_others,
     violated_control,
 )
@@ -136,28 +137,24 @@ def decide(quantity: Quantity, bound: Bound, tolerance: float, rule: Rule | None
     """
     if rule is None and not quantity.source.error_control:
         return without_error_control(quantity, beyond(bound))
-    judged, taking = quantity if rule is not None else quantity.steady or quantity, quantity.disturbed or quantity
-    rule = rule or _rule_of_means(judged, bound)
-    quantity.source.records(judged)  # the shortest way to the launches of the first look
-    for look, level in looks_of(quantity.source, tolerance):
-        rows = _within(taking, rows_of(taking, look)) if _may_have_room(quantity, judged, look, bound) else []
+    rule, taking = rule or _rule_of_means(quantity, bound), quantity.disturbed or quantity
+    quantity.source.records(quantity)  # the shortest way to the launches of the first look
+    looks = looks_of(quantity.source, tolerance)
+    for look, level in looks:
+        rows = _within(taking, rows_of(taking, look)) if _may_have_room(quantity, look, bound) else []
         if (passed := _passed_with_room(rule, quantity, rows, look, level, bound)) is not None:
             return passed
-        rows = rows_of(judged, look)
-        if judged is not quantity and _ends_before(judged, rows, look):
-            # Steady launches are not to be had: from this look on all count.
-            judged, rule = quantity, _rule_of_means(quantity, bound)
-            rows = rows_of(judged, look)
-        if len(rows := _within(judged, rows)) < look:
-            return _lacking(rule, judged, rows, level, bound)
+        rows = _within(quantity, rows_of(quantity, look))
+        if len(rows) < look:
+            return _by_what_there_is(rule, quantity, looks, bound) or _lacking(rule, quantity, rows, level, bound)
         verdict, reason = rule.judged(rows, level), ""
         if verdict is Verdict.FAIL and rule.is_clear(rows, level):
             reason = CLEAR
         elif verdict is Verdict.FAIL or (verdict is Verdict.PASS and rule.confirms_passes):
-            return _confirmed(rule, judged, quantity, look, level, bound, verdict)
+            return _confirmed(rule, quantity, look, level, bound, verdict)
         if verdict is not Verdict.INCONCLUSIVE:
-            return _checked(rule, judged, rows, level, bound, verdict, reason)
-    return _decision(rule, judged, rows, level, bound, Verdict.INCONCLUSIVE, SPENT)
+            return _checked(rule, quantity, rows, level, bound, verdict, reason)
+    return _decision(rule, quantity, rows, level, bound, Verdict.INCONCLUSIVE, SPENT)
 
 
 def _within(quantity: Quantity, rows: Rows) -> Rows:
@@ -178,16 +175,6 @@ def _within(quantity: Quantity, rows: Rows) -> Rows:
     return [row for row in rows if row[0].identity in allowed]
 
 
-def _ends_before(quantity: Quantity, rows: Rows, look: int) -> bool:
-    """Return whether steady launches ended before a look: three in a row had too few, or the budget did.
-
-    Where something else stopped this run, such as the time that all of it may take, the next one goes on.
-    """
-    if len(rows) == look:
-        return len(_within(quantity, rows)) < look
-    return quantity.is_given_up or not (quantity.source.is_over or quantity.source.fruitless(quantity).is_given_up)
-
-
 def _lacking(rule: Rule, quantity: Quantity, rows: Rows, level: float, bound: Bound) -> Decision:
     """Return what becomes of a gate that got too few launches for a look."""
     if not rows:
@@ -201,13 +188,24 @@ def _unmeasured(quantity: Quantity) -> Decision:
     return Decision(undecided(quantity), nothing, None, "", why_no_more(quantity, 0))
 
 
-def _may_have_room(quantity: Quantity, judged: Quantity, look: int, bound: Bound) -> bool:
+def _may_have_room(quantity: Quantity, look: int, bound: Bound) -> bool:
     """Return whether launches that others disturbed may let a gate pass at a look: where there are any, or may be."""
-    taking = quantity.disturbed or quantity
-    if taking is judged or bound.is_strict or (quantity.disturbed and bound.at_least == quantity.rises):
+    taking = quantity.disturbed
+    if taking is None or bound.is_strict or (not quantity.is_relative and bound.at_least == quantity.rises):
         return False
     known = taking.source.records(taking)
     return len(known) < look or any(record.is_disturbed for record in known)
+
+
+def _by_what_there_is(
+    rule: Rule, quantity: Quantity, looks: Sequence[tuple[int, float]], bound: Bound
+) -> Decision | None:
+    """Return the pass with room by the launches of a gate that gets no further one, or None."""
+    if (taking := quantity.disturbed) is None or not _may_have_room(quantity, 0, bound):
+        return None
+    rows = _within(taking, taking.rows()[: quantity.source.most_launches])
+    tried = (_passed_with_room(rule, quantity, rows[:look], look, level, bound) for look, level in looks)
+    return next(filter(None, tried), None)
 
 
 def _passed_with_room(
@@ -219,16 +217,14 @@ def _passed_with_room(
     says nothing against a bound that it exceeds, but for one that it stays far within. The launches of the look are
     read as they come, ``rows`` of them: which later ones there are changes nothing.
     """
-    steady, taking = quantity.steady or quantity, quantity.disturbed or quantity
-    disturbed = sum(bool(steady.why_not(record)) for record, _ in rows)
+    taking = quantity.disturbed or quantity
+    disturbed = sum(bool(quantity.why_not(record)) for record, _ in rows)
     if len(rows) < look or not disturbed or not rule.far_within(rows, level):
         return None
     passed = _checked(rule, taking, rows, level, bound, Verdict.PASS)
     if passed.verdict is not Verdict.PASS:
         return None
-    if taking is quantity:
-        return passed
-    return replace(passed, notes=(*passed.notes, disturbed_note(disturbed, look)), disturbed=True)
+    return replace(passed, notes=(*passed.notes, disturbed_note(quantity, disturbed, look)), disturbed=True)
 
 
 def _rule_of_means(quantity: Quantity, bound: Bound) -> Rule:
@@ -314,25 +310,18 @@ def rows_of(quantity: Quantity, wanted: int, *, beyond_budget: bool = False, con
     return rows[:wanted]
 
 
-def _confirmed(
-    rule: Rule, quantity: Quantity, every: Quantity, look: int, level: float, bound: Bound, verdict: Verdict
-) -> Decision:
+def _confirmed(rule: Rule, quantity: Quantity, look: int, level: float, bound: Bound, verdict: Verdict) -> Decision:
     """Return what a fail, or a pass, at a look becomes: it is confirmed if the launches that follow it agree.
 
     They are asked for beyond the budget, since a fail stops somebody's work, and are looked at by themselves until they
     have confirmed it or say the opposite. Pooled with the first ones, which were chosen for what they say, they would
-    err far more often. Where three in a row have too few steady visits all of ``every`` that follow the look count.
+    err far more often.
     """
-    said, first, looked = f"the first {look} launches said {verdict}", look, rows_of(quantity, look)
+    said = f"the first {look} launches said {verdict}"
     levels = spending(CONFIRMING_ALPHA, CONFIRMING_LOOKS, CONFIRMING_LOOKS[-1])
     for wanted, share in zip(CONFIRMING_LOOKS, levels, strict=True):
-        rows = rows_of(quantity, first + wanted, beyond_budget=True, confirms=bound)
-        if len(rows) < first + wanted and quantity.is_given_up:
-            quantity, rule = every, _rule_of_means(every, bound)
-            first = 1 + [record.identity for record, _ in every.rows()].index(looked[-1][0].identity)
-            rows = rows_of(quantity, first + wanted, beyond_budget=True, confirms=bound)
-        fresh = rows[first:]
-        rows = [*looked, *fresh]
+        rows = rows_of(quantity, look + wanted, beyond_budget=True, confirms=bound)
+        fresh = rows[look:]
         if len(fresh) < wanted:
             why = why_no_more(quantity, len(rows))
             reason = f"{said}; of the {wanted} that confirm it there are {len(fresh)}: {why}"
@@ -356,7 +345,7 @@ def _checked(
             return _decision(rule, quantity, rows, level, bound, Verdict.INVALID, violated)
     opposed = rule.opposed(verdict, rows, level)
     if opposed:
-        reason = f"medians say {verdict}, {_second_words(quantity)} the opposite ({opposed})"
+        reason = f"{_first_words(quantity, rows)} {verdict}, {_second_words(quantity, rows)} the opposite ({opposed})"
         verdict = Verdict.INCONCLUSIVE
     return _decision(rule, quantity, rows, level, bound, verdict, reason)
 
@@ -381,8 +370,20 @@ def second_values(quantity: Quantity, rows: Rows) -> list[LaunchValue]:
     return [value for value in values if value is not None]
 
 
-def _second_words(quantity: Quantity) -> str:
-    return "the mean of all calls says" if second_channel(quantity.cells) == "mean" else "the fastest calls say"
+def _first_words(quantity: Quantity, rows: Rows) -> str:
+    return "what was left alone says" if left_alone(quantity, rows) else "medians say"
+
+
+def _second_words(quantity: Quantity, rows: Rows) -> str:
+    if (some := len(left_alone(quantity, rows))) and some < len(rows):
+        return "the other channel says"
+    return (
+        "medians say"
+        if some
+        else "the mean of all calls says"
+        if second_channel(quantity.cells) == "mean"
+        else "the fastest calls say"
+    )
 
 
 def _decision(
@@ -392,7 +393,7 @@ def _decision(
     spread, known = rule.spread(rows, level), rule.known(rows)
     # A pass rests on few launches mostly, and needs no word of what they might be.
     pattern = pattern_words(alone, bound.scale) if verdict is not Verdict.PASS else ""
-    unsteady, earlier = unsteady_note(quantity, rows), _noise_note(quantity, rows, level, known)
+    unsteady, earlier = left_alone_note(quantity, rows), _noise_note(quantity, rows, level, known)
     noise = dominant_noise(values)
     return Decision(
         verdict,

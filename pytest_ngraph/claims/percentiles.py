@@ -107,10 +107,9 @@ def open_where_unsettled(quantity: Quantity, decision: Decision) -> Decision:
     cells, count = _arriving(quantity), decision.estimate.launches
     if not (cells and count and quantity.source.error_control) or decision.verdict is Verdict.INVALID:
         return decision
-    # A ratio is of its steady launches as long as these are to be had: of the two ways the one that ends later.
-    ways = [quantity.disturbed] if decision.disturbed and quantity.disturbed else [quantity, quantity.steady]
-    taken = [rows for way in ways if way is not None and (rows := way.rows()[:count])]
-    held = max((read_until(quantity, rows, decision.verdict) for rows in taken), key=len, default=[])
+    way = quantity.disturbed if decision.disturbed and quantity.disturbed else quantity
+    rows = way.rows()[:count]
+    held = read_until(quantity, rows, decision.verdict) if rows else []
     odd = [(record, cell) for record in held for cell in cells if has_no_latency(record.prepared[cell])]
     if not odd:
         return decision

@@ -24,7 +24,7 @@ from pytest_ngraph.spec.cells import (
     Visit,
     Workload,
 )
-from pytest_ngraph.spec.states import of_one_state, wanted_states
+from pytest_ngraph.spec.states import is_slower, of_one_state, wanted_states
 from pytest_ngraph.spec.states.steadiness import usual_crowding
 from pytest_ngraph.worker.answers import refusal
 from pytest_ngraph.worker.counting import Counting
@@ -207,10 +207,12 @@ def _one_launch(
     counting.unstable()
     kept, state, torn = of_one_state(sink.visits, counting.readings)
     invalid = counting.why_not((begun, sink.blocks_begun, ended), len(cpus), known.mode)
-    seconds = time.monotonic() - began
+    seconds, seen = time.monotonic() - began, counting.seen()
+    alone = seen.alone(usual_crowding(known.fastest), state)
     if not invalid:
         known.mode = known.mode or begun.get("power_mode")
-        known.crowding += filter(None, [counting.own_crowding()])
+        known.crowding += filter(None, [seen.crowding])
+        known.fastest += filter(None, [seen.fastest])
     return LaunchRecord(
         len(earlier),
         seed,
@@ -223,6 +225,8 @@ def _one_launch(
         shared=counting.shared,
         unsteady=counting.unsteady(),
         torn=torn,
+        alone=alone,
+        slower=is_slower(counting.readings),
     )
 
 
@@ -231,6 +235,7 @@ class _Known:
     """What the launches that count say of the machine: how crowded it was, and its power mode in the first one."""
 
     crowding: list[float] = field(default_factory=list)
+    fastest: list[float] = field(default_factory=list)
     mode: object = None
 
 

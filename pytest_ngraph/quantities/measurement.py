@@ -204,7 +204,7 @@ class Measurement:
         def of_launch(record: LaunchRecord) -> LaunchValue | None:
             mine, other = (_cpu_shares(record, which) for which in (cell, baseline))
             both = [block for block, share in mine.items() if share and other.get(block)]
-            blocks = record.blocks_for([cell, baseline], both)
+            blocks = record.blocks_for([cell, baseline], both, disturbed=True)
             return launch_value([metrics.cpu_reduction(mine[block], other[block]) for block in blocks])
 
         label = f"{self._label('cpu_reduction_percent')} over {baseline.compiler}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from pytest_ngraph.machine.kinship import Machine
 from pytest_ngraph.quantities.quantity import Quantity
@@ -121,6 +121,5 @@ def scatter_before(
     They are those of this machine in this state of it, whatever the code was then. What is measured later does not
     change what is known, so that judging again comes to the same.
     """
-    # What followed three launches without steady visits in an earlier run says how launches scatter as well.
-    before = [one for one in sessions_of(store, replace(quantity, gives_up=False)) if one.run.id < run]
+    before = [one for one in sessions_of(store, quantity) if one.run.id < run]
     return known_scatter(one.values for one in reversed(line_here(before, here, state)))

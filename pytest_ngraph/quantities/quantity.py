@@ -16,16 +16,27 @@ from pytest_ngraph.load.queues import has_no_latency
 from pytest_ngraph.load.scenarios import rate_of
 from pytest_ngraph.metrics import METRICS, Metric
 from pytest_ngraph.quantities.compared import as_seen_in
-from pytest_ngraph.spec.cells import Cell, CompileRecord, LaunchRecord, Outcome, Protocol, Reading, Visit, protocol_of
+from pytest_ngraph.spec.cells import (
+    LEFT_ALONE,
+    Cell,
+    CompileRecord,
+    LaunchRecord,
+    Outcome,
+    Protocol,
+    Reading,
+    Visit,
+    protocol_of,
+)
 from pytest_ngraph.spec.resources.peaks import METRIC_OF
 from pytest_ngraph.spec.resources.power import POWER
-from pytest_ngraph.spec.states import Fruitless, fruitless_of, hardly_counts
-from pytest_ngraph.stats.launches import Interval, LaunchValue, interval, launch_value
+from pytest_ngraph.spec.states import Fruitless, fruitless_of
+from pytest_ngraph.stats.launches import Interval, LaunchValue, interval, launch_quantile, launch_value, share_alike
 from pytest_ngraph.stats.sequential import FEWEST_LAUNCHES
 from pytest_ngraph.stats.verdict import ERROR_RATE, Bound, Verdict, is_clear_fail, judge
 from pytest_ngraph.stats.visits import (
     TokenTimes,
     VisitSummary,
+    clean_seconds,
     ln_mean,
     summarise,
     summarise_all,
@@ -43,6 +54,13 @@ if TYPE_CHECKING:
 # to completion. Of what decodes also those of the first token, and of a further one.
 Channel = Literal["usual", "fastest", "mean", "requests", "first", "fastest first", "step", "fastest step"]
 _FASTEST: Mapping[Channel, Channel] = {"first": "fastest first", "step": "fastest step"}
+# What fast calls show of a machine that was left alone, and what is the second channel of it otherwise.
+_LEFT_ALONE: Mapping[Channel, Channel] = {"usual": "fastest", **_FASTEST}
+# Of that many times the share of the glances that found it alone: low enough to be of such calls where these are fewer
+# than the glances say, and not so low that calls which are slow for most of the time do not show.
+QUANTILE = 0.3
+# So many of the calls that should have been left alone must be as fast as that.
+LEAST_ALIKE = 0.5
 # How the times of a cell change with its workload.
 _SCALING = ("rtr", "ase", "bsr", "slope", "retention", "friction", "sequence_scaling")
 # Two-sided 99 %, as the gates' alpha; a gate's own look has its own level.
@@ -166,13 +184,9 @@ class Quantity:
     of_second: Callable[[LaunchRecord], LaunchValue | None] | None = None
     # Measured in passes for power, which hold all of its cells.
     power: bool = False
-    # The same of steady visits alone, and of whatever there are, where it is not that (docs/measuring.md, step 6).
-    # It is itself the second where it compares cells, and the first where it is a time.
-    steady: Quantity | None = None
+    # The same of whatever visits there are, where it is not that (docs/measuring.md, step 6).
     disturbed: Quantity | None = None
     takes_disturbed: bool = False
-    # It ends with three launches in a row that have too few steady visits: from then on others count in their place.
-    gives_up: bool = False
     # Whether it is larger where calls take longer.
     rises: bool = True
 
@@ -195,15 +209,14 @@ class Quantity:
 
     def of_source(self, source: Source) -> Quantity:
         """Return the same of what another source has."""
-        steady, disturbed = (one and replace(one, source=source) for one in (self.steady, self.disturbed))
-        return replace(self, source=source, steady=steady, disturbed=disturbed)
+        return replace(self, source=source, disturbed=self.disturbed and replace(self.disturbed, source=source))
 
-    def steadiest(self) -> Quantity:
-        """Return the same of steady visits where a first look of launches has enough of them, and else itself."""
-        if self.steady is None or not any(record.is_disturbed for record in self.source.records(self)):
+    def shown(self) -> Quantity:
+        """Return the same, or of whatever visits there are where a comparison lacks launches for a first look."""
+        has_others = self.is_relative and self.disturbed is not None
+        if not has_others or not any(record.is_disturbed for record in self.source.records(self)):
             return self
-        steady = replace(self.steady, gives_up=False)
-        return steady if len(steady.values()) >= FEWEST_LAUNCHES else self
+        return self.disturbed if len(self.values()) < FEWEST_LAUNCHES and self.disturbed is not None else self
 
     def values(self) -> list[LaunchValue]:
         """Return what each launch says, as ``rows`` does."""
@@ -220,7 +233,6 @@ class Quantity:
         """Return which of these launches count, and what each says. Nothing is measured."""
         if self.source.error_control:
             # One in which a cell never settled, or others left too little of it, says nothing; another takes its place.
-            records = records[: self.given_up_after(records)]
             records = [one for one in records if one.unsettled(self.cells) is None and not self.why_not(one)]
         rows = [(record, value) for record in records if (value := self.of_launch(record)) is not None]
         if self.reused is None:
@@ -228,30 +240,14 @@ class Quantity:
         counts = but_reused([value.value for _, value in rows], [self.reused(record) for record, _ in rows])
         return [row for row, does in zip(rows, counts, strict=True) if does]
 
-    def given_up_after(self, records: Sequence[LaunchRecord]) -> int | None:
-        """Return after how many of these launches steady ones are no longer to be had, None where they still are.
-
-        Launches that come later do not change it: what is stored is judged as it was judged live.
-        """
-        in_a_row = 0
-        for count, record in enumerate(records if self.gives_up else (), start=1):
-            in_a_row = in_a_row + 1 if self.why_not(record) else 0
-            if hardly_counts(in_a_row, 0):
-                return count
-        return None
-
-    @property
-    def is_given_up(self) -> bool:
-        """Return whether steady launches are no longer to be had, by those there are."""
-        return self.given_up_after(self.source.records(self)) is not None
-
     def why_not(self, record: LaunchRecord) -> str:
         """Return why a launch that others shared or disturbed says nothing of this, or nothing.
 
-        What is compared within a launch is compared in the visits that did not have to wait, and needs no steady
-        machine (docs/measuring.md, step 6). A time by itself has nothing beside it that would show what else slowed it.
+        What is compared within a launch is compared in the visits that did not have to wait, and needs no machine that
+        is steady, but one that others left alone for a part of it (docs/measuring.md, step 6). A time by itself has
+        nothing beside it that would show what else slowed it.
         """
-        if self.kind != "timed" or self.metric.unit in WHOLE or self.takes_disturbed:
+        if self.kind != "timed" or self.metric.unit in WHOLE or (self.takes_disturbed and not self.is_relative):
             return ""
         if not record.shared:
             count = sum(cell in self.cells for cell, _ in record.unsteady)
@@ -268,6 +264,11 @@ class Quantity:
             why = f"the machine was not steady around {units.count(count, 'visit')}"
             if stolen:
                 why = f"the host took CPU time of {units.count(stolen, 'visit')} (steal)"
+            elif not (record.alone is None or record.was_left_alone or self.takes_disturbed):
+                left, needed = units.fraction(record.alone), units.fraction(LEFT_ALONE)
+                return f"{why}, and left alone in {left} of the glances at it ({needed} needed)"
+            if counts_left_alone(record, self.cells):
+                return f"{why}, and fewer calls of a cell were quick than were left alone"
             left = (
                 "blocks without them are left" if self.is_relative else "others are left, which a time by itself needs"
             )
@@ -284,8 +285,8 @@ class Quantity:
         return self.timed and len(self.cells) > 1
 
     def estimate(self) -> Estimate:
-        """Return value and interval over the launches there are, as far as ``steadiest`` has them."""
-        values = self.steadiest().values()
+        """Return value and interval over the launches there are, as far as ``shown`` has them."""
+        values = self.shown().values()
         if not values:
             raise NotStored(f"{self.label}: no launch has a usable value")
         return self.present(values)
@@ -510,7 +511,7 @@ class Measurer(Source):
 
     def _ratios(self, pair: Sequence[Cell]) -> list[LaunchValue]:
         launches = [record for record in self.group.launches_with(pair) if record.counts_for(pair)]
-        ratios = [combine(record, pair, lambda ln: ln[0] - ln[1], disturbed=False) for record in launches]
+        ratios = [combine(record, pair, lambda ln: ln[0] - ln[1]) for record in launches]
         return [ratio for ratio in ratios if ratio is not None]
 
     def _alike(self, quantity: Quantity, confirms: Bound | None) -> Callable[[Sequence[Cell], float], bool]:
@@ -704,14 +705,28 @@ def combine(
     function: Callable[[Sequence[float]], float],
     *,
     channel: Channel = "usual",
-    disturbed: bool | None = None,
+    disturbed: bool = False,
 ) -> LaunchValue | None:
     """Evaluate a function of the cells' ln times in every block that has them all, and reduce it to a launch value.
 
-    Whether ``disturbed`` visits may count, too, where few others are left, is as in ``LaunchRecord.blocks_for``.
+    Where too few blocks were steady for a comparison it is evaluated once, of what the machine left alone: of a low
+    quantile of each cell's calls. Its second channel is then that of all blocks as they come. With ``disturbed`` ones
+    these count in its place (``LaunchRecord.blocks_for``), and so they do where other processes shared a launch that
+    would say nothing.
     """
     columns = [_ln_seconds(record, cell, channel) for cell in cells]
-    blocks = record.blocks_for(cells, set(columns[0]).intersection(*columns[1:]), disturbed=disturbed)
+    usable = set(columns[0]).intersection(*columns[1:])
+    # Where no verdict rests on it a disturbed number is of more use than none.
+    disturbed = disturbed or (len(cells) > 1 and not protocol_of(record.protocol).error_control)
+    blocks = record.blocks_for(cells, usable, disturbed=disturbed, half=_has_quantile(cells, channel))
+    if not blocks and not disturbed and counts_left_alone(record, cells, channel):
+        if channel in _LEFT_ALONE:
+            return _left_alone(record, cells, function, channel)
+        usual = next(usual for usual, fastest in _LEFT_ALONE.items() if fastest == channel)
+        columns, blocks = [_ln_seconds(record, cell, usual) for cell in cells], sorted(usable)
+    if not blocks and len(cells) > 1 and _is_shared_here(record, cells):
+        # Who is beside it shows in what waits, and the controls are held against that.
+        blocks = record.blocks_for(cells, usable, disturbed=True)
     value = launch_value([function([column[block][0] for column in columns]) for block in blocks])
     if value is None or record.protocol != "paper":
         return value
@@ -719,6 +734,54 @@ def combine(
     slopes = [_slope(function, values, place) for place in range(len(values))]
     total = math.fsum(slope**2 * variance for slope, variance in zip(slopes, variances, strict=True))
     return LaunchValue(value.value, total, value.blocks)
+
+
+def _is_shared_here(record: LaunchRecord, cells: Sequence[Cell]) -> bool:
+    """Return whether others shared a launch on this machine, and not on its host, which took nothing of these cells."""
+    return bool(record.shared) and not any(
+        visit.stolen_ns for cell in cells for visit in record.visits_of(cell).values()
+    )
+
+
+def counts_left_alone(record: LaunchRecord, cells: Sequence[Cell], channel: Channel = "usual") -> bool:
+    """Return whether a launch in which few blocks are steady counts by the calls for which the machine was left alone.
+
+    Enough blocks must have usable visits of all cells, and be in one state of the machine, the fastest that it was in.
+    """
+    if not record.was_left_alone or record.torn or record.slower or not _has_quantile(cells, channel):
+        return False
+    each = ({block for block, one in summaries(record, cell).items() if one.kept} for cell in cells)
+    usable = set.intersection(*each)
+    return len(usable) >= record.least_blocks and not record.blocks_for(cells, usable, half=True)
+
+
+def _has_quantile(cells: Sequence[Cell], channel: Channel) -> bool:
+    """Return whether low quantiles of cells compare them on a machine that was left alone.
+
+    That is where calls are made one after the other and have no neighbour. A time by itself is that of usual calls.
+    """
+    channels = (*_LEFT_ALONE, *_LEFT_ALONE.values())
+    return len(cells) > 1 and channel in channels and second_channel(cells) == "fastest"
+
+
+def _left_alone(
+    record: LaunchRecord, cells: Sequence[Cell], function: Callable[[Sequence[float]], float], channel: Channel
+) -> LaunchValue | None:
+    """Return what a launch says by a low quantile of the calls of each cell (docs/measuring.md, step 6).
+
+    None where the calls that are as fast as it are much fewer than the machine was left alone for. Then they are not
+    what the cell is like by itself: it is quick now and then.
+    """
+    shared = bool(record.shared)
+    each = [
+        {block: clean_seconds(visit, channel, shared=shared) for block, visit in record.visits_of(cell).items()}
+        for cell in cells
+    ]
+    blocks = sorted(block for block in each[0] if all(one.get(block) for one in each))
+    alone, columns = record.alone or 0.0, [[one[block] for block in blocks] for one in each]
+    if not blocks or any(share_alike(column, QUANTILE * alone) < LEAST_ALIKE * alone for column in columns):
+        return None
+    return launch_quantile(columns, QUANTILE * alone, function)
 
 
 def _slope(function: Callable[[Sequence[float]], float], values: Sequence[float], place: int) -> float:
@@ -757,20 +820,17 @@ def of_times(
         value = formula([math.exp(value) for value in ln_seconds])
         return math.log(value) if row.scale == "log" else value
 
-    def of_launch(
-        record: LaunchRecord, *, channel: Channel = channel, disturbed: bool | None = None
-    ) -> LaunchValue | None:
+    def of_launch(record: LaunchRecord, *, channel: Channel = channel, disturbed: bool = False) -> LaunchValue | None:
         return combine(record, cells, function, channel=channel, disturbed=disturbed)
 
     second = second_channel(cells)
     of_second = None if second is None else partial(of_launch, channel=_FASTEST.get(channel, second))
     made = Quantity(source, row, label, cells, subject, of_launch, parts, timed=True, of_second=of_second)
-    if len(cells) == 1:
-        taking = replace(made, of_launch=partial(of_launch, disturbed=True), of_second=None, takes_disturbed=True)
-        return replace(made, disturbed=taking, rises=function([1.0]) > function([0.0]))
-    of_steady = None if of_second is None else partial(of_second, disturbed=False)
-    steady = replace(made, of_launch=partial(of_launch, disturbed=False), of_second=of_steady, gives_up=True)
-    return replace(made, steady=steady)
+    # A time by itself that is disturbed is only too long, and its fastest calls too short.
+    also = None if of_second is None or len(cells) == 1 else partial(of_second, disturbed=True)
+    taking = replace(made, of_launch=partial(of_launch, disturbed=True), of_second=also, takes_disturbed=True)
+    rises = len(cells) > 1 or function([1.0]) > function([0.0])
+    return replace(made, disturbed=taking, rises=rises)
 
 
 def second_channel(cells: Sequence[Cell]) -> Channel | None:

@@ -59,10 +59,11 @@ class Ledger:
     unchanged: set[Cell] = field(default_factory=set)
     # Of the latest launches on this machine, the last one last (``spec.states.steadiness``).
     crowding: list[float] = field(default_factory=list)
+    fastest: list[float] = field(default_factory=list)
 
     def anew(self) -> Ledger:
         """Return a ledger of what was done and how the machine was, in which nothing is known of cells."""
-        return Ledger(tally=self.tally, counted=self.counted, crowding=self.crowding)
+        return Ledger(tally=self.tally, counted=self.counted, crowding=self.crowding, fastest=self.fastest)
 
     def failed(self, cells: Iterable[Cell]) -> tuple[Cell, CompileRecord] | None:
         """Return the first of these cells that has no time, with what became of it, or None where all have one."""

@@ -418,7 +418,7 @@ class Session:
         if machine:
             self._usual = home(self.store.states(self.device.name, machine))
             self._dwell_seconds = self.store.dwell_seconds(self.device.name, machine)
-            self._ledger.crowding[:0] = self.store.crowding(self.device.name, machine)
+            self._ledger.crowding[:0], self._ledger.fastest[:0] = self.store.crowding(self.device.name, machine)
 
     def _learn_keys(self, cells: Iterable[Cell]) -> None:
         """Work out the evidence of cells, building the models that must be built to know it."""

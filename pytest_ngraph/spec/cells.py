@@ -28,6 +28,8 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*\Z")
 _VALUE = re.compile(r"[A-Za-z0-9_.:/+-]+\Z")
 # Of a launch that is not whole, as others or another state took the rest: fewer do not say how far they scatter.
 LEAST_BLOCKS = 3
+# Others must have left the machine alone in so many glances at a launch that they disturbed.
+LEFT_ALONE = 0.25
 
 
 class Outcome(str, enum.Enum):
@@ -613,7 +615,9 @@ class LaunchRecord:
     should have been measured in ``usual``, by what was known of the machine when it began. ``shared`` is empty, or how
     others used the machine so much that only what did not have to wait counts. ``run`` is the number of the run that
     measured it, 0 where it is not of a store. ``unsteady`` are the visits, by cell and block, around which the machine
-    was not as usual. It is ``torn`` where most of its blocks were in another state.
+    was not as usual. It is ``torn`` where most of its blocks were in another state. ``alone`` is the share of the
+    glances at it that found the machine as it is by itself, None where that is not known. It is ``slower`` where some
+    of the readings around its blocks are of a faster state.
     """
 
     number: int
@@ -629,6 +633,8 @@ class LaunchRecord:
     run: int = field(default=0, compare=False)
     unsteady: Set[tuple[Cell, int]] = field(default=frozenset(), compare=False)
     torn: bool = field(default=False, compare=False)
+    alone: float | None = field(default=None, compare=False)
+    slower: bool = field(default=False, compare=False)
     # What was derived from the visits of a cell, so that a report derives it once.
     derived: dict[Cell, Any] = field(default_factory=dict, compare=False, repr=False)
     # The visits of each cell by block, found once: a launch may hold hundreds of cells.
@@ -676,13 +682,21 @@ class LaunchRecord:
                 break
         return len(blocks)
 
-    def blocks_for(self, cells: Sequence[Cell], usable: Iterable[int], *, disturbed: bool | None = None) -> list[int]:
+    @property
+    def was_left_alone(self) -> bool:
+        """Return whether others left the machine alone for enough of it that this shows in the times of calls."""
+        return self.alone is not None and self.alone >= LEFT_ALONE
+
+    def blocks_for(
+        self, cells: Sequence[Cell], usable: Iterable[int], *, disturbed: bool = False, half: bool = False
+    ) -> list[int]:
         """Return which of these blocks, in which all these cells have usable visits, count for what they say together.
 
-        Those for which the machine was steady around all of these visits. Where they are too few all of them count if
-        ``disturbed`` ones may, as they would if nobody had looked: that is for comparisons if it is not said, whose
-        sides are disturbed alike. A time by itself would only be too long. Of a launch that is torn, or that others
-        shared, or of whose visits the host took some, too few are none (docs/measuring.md, step 6).
+        Those for which the machine was steady around all of these visits, as long as it was left alone for enough of
+        the launch: else steady is what it was like beside others. They must be three, and ``half`` of the blocks where
+        a few may be so by chance and there is something better than these. Where they are too few all of them count if
+        ``disturbed`` ones may, as they would if nobody had looked. Of a launch that is torn, or that others shared, or
+        of whose visits the host took some, too few are none (docs/measuring.md, step 6).
         """
         blocks = sorted(usable)
         each = (visit for cell in cells for visit in self.visits_of(cell).values())
@@ -691,10 +705,15 @@ class LaunchRecord:
             return blocks
         least = self.least_blocks
         steady = [block for block in blocks if not any((cell, block) in self.unsteady for cell in cells)]
-        if len(steady) >= least:
+        if len(steady) >= least and (disturbed or steady == blocks):
             return steady
-        may_be = len(cells) > 1 if disturbed is None else disturbed
-        return blocks if may_be and not self.torn and (not is_short or len(blocks) >= least) else []
+        if disturbed:
+            return blocks if not self.torn and (not is_short or len(blocks) >= least) else []
+        if self.alone is None:
+            # Of an earlier version: nobody looked for how long it was left alone.
+            return steady if len(steady) >= least else []
+        enough = max(least, -(-len(blocks) // 2)) if half else least
+        return steady if len(steady) >= enough and self.was_left_alone else []
 
     def visits_of(self, cell: Cell) -> dict[int, Visit]:
         """Return the visits to a cell by block."""

@@ -7,7 +7,7 @@ are ``launch_value`` and ``interval``, which are made of them.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, np.dtype[np.float64]]
 
 _TRIMMED = 0.2
+ALIKE = 1.15
 _TREND_LAUNCHES, _TREND_LEVEL = 5, 0.01
 
 
@@ -105,6 +106,37 @@ def launch_value(block_values: Sequence[float]) -> LaunchValue | None:
 
     value, variance = launch_values(np.array(usable, dtype=float))
     return LaunchValue(float(value), float(variance), len(usable))
+
+
+def launch_quantile(
+    columns: Sequence[Sequence[Sequence[float]]], share: float, function: Callable[[Sequence[float]], float]
+) -> LaunchValue | None:
+    """Return a function of ln of a quantile of all times of each cell, None where one has none.
+
+    ``columns`` has for each cell its blocks, each of them seconds. The variance is the jackknife's, over the blocks.
+    """
+    if not all(map(any, columns)):
+        return None
+    import numpy as np
+
+    def of(left: Sequence[int]) -> float:
+        times = [np.concatenate([blocks[place] for place in left]) for blocks in columns]
+        return function([math.log(np.quantile(each, share)) for each in times])
+
+    count = len(columns[0])
+    places = range(count)
+    without = [of([place for place in places if place != out]) for out in places] if count > 1 else []
+    mean = math.fsum(without) / max(1, count)
+    variance = (count - 1) / max(1, count) * math.fsum((value - mean) ** 2 for value in without)
+    return LaunchValue(of(places), variance, count)
+
+
+def share_alike(blocks: Sequence[Sequence[float]], share: float) -> float:
+    """Return the share of the times of a cell that exceed a quantile of them by 15 % at most."""
+    import numpy as np
+
+    times = np.concatenate(list(blocks))
+    return float((times <= ALIKE * np.quantile(times, share)).mean())
 
 
 def intervals(values: Array, within_variances: Array, q: float) -> Intervals:

@@ -193,6 +193,15 @@ def _summarised(visits: Sequence[Visit]) -> list[VisitSummary] | None:
     ]
 
 
+def clean_seconds(visit: Visit, channel: str, *, shared: bool = False) -> list[float]:
+    """Return the seconds of a call in each clean batch, or of the tokens of its calls by a channel of tokens."""
+    clean = clean_batches(visit, shared=shared)
+    if channel in ("first", "step"):
+        each = token_seconds(visit)[channel == "step"]
+        return [each[index] for index in clean]
+    return [visit.wall_ns[index] / visit.calls * 1e-9 for index in clean]
+
+
 def ln_mean(visit: Visit, *, shared: bool = False) -> float | None:
     """Return ln of the mean time of a call in seconds, over the clean batches. None where the visit must be dropped."""
     walls = [visit.wall_ns[index] for index in clean_batches(visit, shared=shared)]

@@ -17,7 +17,7 @@ from pytest_ngraph.spec.resources.power import (
     of_one_probe,
     why_indistinct,
 )
-from pytest_ngraph.spec.states import of_one_state
+from pytest_ngraph.spec.states import is_slower, of_one_state
 from pytest_ngraph.store import statements
 from pytest_ngraph.store.codec import cell_to_text, from_blobs, from_text, to_text
 
@@ -268,8 +268,9 @@ def launch_of(
 
     ``visits`` are by cell and block, and so are their ``places`` in the order of the block.
     """
-    number, seed, protocol, invalid, seconds, text, should_be, shared, run, unsteady_text, stolen_text = row
-    kept, state, torn = of_one_state(visits, readings_of(text))
+    number, seed, protocol, invalid, seconds, text, should_be, shared, run, unsteady_text, stolen_text, alone = row
+    readings = readings_of(text)
+    kept, state, torn = of_one_state(visits, readings)
     usual = None if should_be is None else _reading(from_text(should_be))
     shaken = {(block, position) for block, position in from_text(unsteady_text)}
     stolen = {(block, position): nanoseconds for block, position, nanoseconds in from_text(stolen_text)}
@@ -278,8 +279,27 @@ def launch_of(
         if taken_ns := stolen.get((place[1], places[place])):
             kept[place] = replace(kept[place], stolen_ns=taken_ns)
     return LaunchRecord(
-        number, int(seed), protocol, prepared, kept, invalid, seconds, state, usual, shared, run, unsteady, torn
+        number,
+        int(seed),
+        protocol,
+        prepared,
+        kept,
+        invalid,
+        seconds,
+        state,
+        usual,
+        shared,
+        run,
+        unsteady,
+        torn,
+        _share(alone),
+        is_slower(readings),
     )
+
+
+def _share(value: object) -> float | None:
+    """Return a share as a launch keeps it, None of what is none."""
+    return value if isinstance(value, float) and 0 <= value <= 1 else None
 
 
 def readings_of(text: str) -> list[tuple[Reading, Reading] | None]:

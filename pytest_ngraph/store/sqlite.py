@@ -382,22 +382,28 @@ class Store:
         around = self._around(device, machine, most=most, include_invalid=True)
         return dwell_seconds((seconds, pairs) for seconds, pairs, _ in reversed(around))
 
-    def crowding(self, device: str, machine: Mapping[str, Any], *, most: int = LATEST) -> list[float]:
-        """Return how crowded this machine was in the latest launches of a device, the last one last: see ``states``."""
+    def crowding(
+        self, device: str, machine: Mapping[str, Any], *, most: int = LATEST
+    ) -> tuple[list[float], list[float]]:
+        """Return how crowded this machine was in the latest launches of a device, the last one last: see ``states``.
+
+        The second list is what the fastest glances at it read (``spec.states.steadiness``).
+        """
         around = self._around(device, machine, most=most, include_invalid=False)
-        known = (crowding for *_, crowding in reversed(around) if isinstance(crowding, float))
-        return [crowding for crowding in known if 0 < crowding < math.inf]
+        each = zip(*(known for *_, known in reversed(around)), strict=True) if around else ([], [])
+        usual, fastest = ([one for one in some if isinstance(one, float) and 0 < one < math.inf] for some in each)
+        return usual, fastest
 
     def _around(
         self, device: str, machine: Mapping[str, Any], *, most: int, include_invalid: bool
-    ) -> list[tuple[float, list[tuple[Reading, Reading] | None], float | None]]:
+    ) -> list[tuple[float, list[tuple[Reading, Reading] | None], tuple[object, object]]]:
         """Return the seconds of a device's latest launches, their readings and crowding, of those on this machine."""
         wanted = {"device": device, "most": most, "include_invalid": include_invalid}
         found = []
-        for text, seconds, environment, crowding in self._read(statements.READINGS, wanted):
+        for text, seconds, environment, *crowding in self._read(statements.READINGS, wanted):
             facts = facts_of(from_text(environment), device) or {}
             if all(facts.get(name) == fact for name, fact in machine.items()):
-                found.append((float(seconds), readings_of(text), crowding))
+                found.append((float(seconds), readings_of(text), (crowding[0], crowding[1])))
         return found
 
     def remembered(self, protocol: str, most: int = 2000) -> list[tuple[str, frozenset[str], float, bool]]:

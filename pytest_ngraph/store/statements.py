@@ -161,13 +161,14 @@ LAUNCH = f"""
     SELECT number, seed, protocol_name, invalid, {_SECONDS}, readings,
         json_extract(environment, '$.usual_state'), coalesce(json_extract(environment_end, '$.shared'), ''), run_id,
         coalesce(json_extract(environment_end, '$.unsteady'), '[]'),
-        coalesce(json_extract(environment_end, '$.stolen'), '[]')
+        coalesce(json_extract(environment_end, '$.stolen'), '[]'), json_extract(environment_end, '$.alone')
     FROM launches WHERE id = ?
 """  # noqa: S608 - texts of this file
 # In which states a device was of late: what the reference kernel read in each launch, how long that took, on which
 # machine, and how crowded that was.
 READINGS = f"""
-    SELECT launches.readings, {_SECONDS}, runs.environment, json_extract(launches.environment_end, '$.crowding')
+    SELECT launches.readings, {_SECONDS}, runs.environment, json_extract(launches.environment_end, '$.crowding'),
+        json_extract(launches.environment_end, '$.fastest')
     FROM launches JOIN runs ON runs.id = launches.run_id
     WHERE launches.kind = 'timed' AND {_WHOLE}
       AND (launches.invalid = '' OR :include_invalid)

@@ -12,7 +12,7 @@ from pytest_ngraph.machine import facts as environment
 from pytest_ngraph.machine import modes
 from pytest_ngraph.spec.cells import LEAST_BLOCKS, Cell, CompileRecord, Outcome, Reading, Visit
 from pytest_ngraph.spec.states import away, why_changed, why_disturbed
-from pytest_ngraph.spec.states.steadiness import Around, crowding_of, unsteady
+from pytest_ngraph.spec.states.steadiness import Around, Steadiness, seen, unsteady
 from pytest_ngraph.stats.visits import clean_batches, summarise
 
 Snapshots = tuple[Mapping[str, Any], Mapping[str, Any], Mapping[str, Any]]
@@ -57,9 +57,9 @@ class Counting:
         """Return the visits, by cell and block, around which the machine was not steady (docs/measuring.md, step 6)."""
         return unsteady(self._around, self.readings, self.crowding)
 
-    def own_crowding(self) -> float | None:
-        """Return that of the launch itself, None where it is not known."""
-        return crowding_of(self.readings, self._around)
+    def seen(self) -> Steadiness:
+        """Return what the launch itself shows of the machine."""
+        return seen(self.readings, self._around)
 
     def unstable(self) -> dict[Cell, CompileRecord]:
         """Return the cells that get their memory from the system in some visits only: they have two speeds.

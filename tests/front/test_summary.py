@@ -310,7 +310,8 @@ def test_nothing_is_said_of_a_quiet_environment() -> None:
         ({"load": 7.25}, "  load up to 7.2 on 2 CPUs"),
         (
             {"visits": 80, "unsteady": [[0, 3], [5, 1]]},
-            "  the machine was not steady around 2 of 80 visits, which count only where too few others are left",
+            "  the machine was not steady around 2 of 80 visits: these are left out, or count by the calls that were "
+            "left alone",
         ),
     ],
 )

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean, variance
 from typing import Any
 
+import numpy as np
 import pytest
 
 from pytest_ngraph.claims.percentiles import calls_of
@@ -20,7 +22,9 @@ from pytest_ngraph.quantities.quantity import combine
 from pytest_ngraph.report.noise.profile import profile_of
 from pytest_ngraph.report.results.spreads import spread_of
 from pytest_ngraph.spec.cells import Cell, CompileRecord, CompilerSpec, LaunchRecord, Outcome, Reading, Visit
+from pytest_ngraph.spec.states import is_slower
 from pytest_ngraph.stats import LaunchValue
+from pytest_ngraph.stats.launches import launch_quantile
 from pytest_ngraph.stats.visits import summarise, summarise_all
 from pytest_ngraph.worker.counting import Counting
 from tests.claims.test_claims import FAST, Laboratory, Made
@@ -411,11 +415,253 @@ def rows(record: LaunchRecord) -> list[tuple[LaunchRecord, LaunchValue]]:
     return [(record, LaunchValue(0.0, 0.0, 1))]
 
 
-def test_three_steady_blocks_are_worth_a_launch_and_with_fewer_all_visits_count() -> None:
+PAIR = (ONE, OTHER)
+
+
+def difference(ln_seconds: Sequence[float]) -> float:
+    return ln_seconds[0] - ln_seconds[1]
+
+
+def test_of_a_launch_of_an_earlier_version_three_steady_blocks_count_or_none() -> None:
     """Glances do not see what comes and goes within a visit: a block or two of eight would say too much."""
     assert value_of(slowed({(ONE, block) for block in range(5)})) == (0.0, 3)
+    few = slowed({(ONE, block) for block in range(6)})
+    assert combine(few, PAIR, difference) is None
     # Six slow blocks of eight are more than a trimmed mean forgives: ln 3 in all of those that it keeps but one.
-    assert value_of(slowed({(ONE, block) for block in range(6)})) == (round(math.log(3) * 5 / 6, 3), 8)
+    all_of_it = combine(few, PAIR, difference, disturbed=True)
+    assert all_of_it is not None
+    assert all_of_it.value == pytest.approx(math.log(3) * 5 / 6)
+    assert all_of_it.blocks == 8
+    # And where no verdict rests on it.
+    assert combine(replace(few, protocol="quick"), PAIR, difference) == all_of_it
+
+
+@pytest.mark.parametrize(("unsteady", "blocks"), [(4, 4), (5, 8), (6, 8)])
+def test_half_of_the_blocks_count_by_themselves_and_of_fewer_what_was_left_alone(unsteady: int, blocks: int) -> None:
+    assert value_of(slowed({(ONE, block) for block in range(unsteady)}, alone=0.5)) == (0.0, blocks)
+
+
+def test_a_time_by_itself_needs_a_machine_that_was_left_alone_and_no_half_of_the_blocks() -> None:
+    """What is steady throughout a launch that never was is what the machine is like beside others."""
+    five = {(ONE, block) for block in range(5)}
+    alone = {share: combine(slowed(five, alone=share), [ONE], lambda ln: ln[0]) for share in (0.25, 0.24, 0.0)}
+    assert alone[0.25] is not None
+    assert (alone[0.25].blocks, alone[0.24], alone[0.0]) == (3, None, None)
+    assert combine(slowed({*five, (ONE, 5)}, alone=0.9), [ONE], lambda ln: ln[0]) is None
+
+
+# Calls for which the machine was left alone
+
+NOISE = 0.003
+TRUE = math.log(1.2)
+
+
+def crowded(
+    seed: int = 0,
+    *,
+    calm: float = 0.4,
+    alone: float | None = 0.4,
+    minds: tuple[float, float] = (1.5, 1.125),
+    pair: tuple[Cell, Cell] = PAIR,
+    regressed: tuple[float, float] = (0.0, 0.0),
+    steady: int = 1,
+    **fields: Any,
+) -> LaunchRecord:
+    """Return a launch in which the first cell takes 1.2 times as long as the second while nobody else is there.
+
+    Others come and go batch by batch and are there in most of either cell, which ``minds`` them as many times. Of its
+    batches the share ``regressed[0]`` of the first cell takes longer by the other. So many blocks look ``steady``.
+    """
+    rng = np.random.default_rng(seed)
+    visits = {}
+    for side, one in enumerate(pair):
+        for block in range(8):
+            walls = 1e7 * (1.2 if side == 0 else 1.0) * np.exp(NOISE * rng.standard_normal(20))
+            walls *= np.where(rng.random(20) < calm, 1.0, minds[side])
+            if side == 0:
+                walls *= np.where(rng.random(20) < regressed[0], 1 + regressed[1], 1.0)
+            visits[one, block] = Visit(1, tuple(int(wall) for wall in walls), run_delay_ns=(0,) * 20)
+    unsteady = frozenset(place for place in visits if place[1] >= steady)
+    prepared = dict.fromkeys(pair, CompileRecord(Outcome.OK))
+    return LaunchRecord(seed, seed, "gate", prepared, visits, unsteady=unsteady, alone=alone, **fields)
+
+
+def said(record: LaunchRecord, **how: Any) -> float:
+    value = combine(record, tuple(record.prepared), difference, **how)
+    assert value is not None
+    return value.value
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("minds", [(1.5, 1.125), (1.125, 1.5), (1.5, 1.5)])
+def test_where_few_blocks_are_steady_a_launch_says_what_calls_take_without_others(
+    seed: int, minds: tuple[float, float]
+) -> None:
+    record = crowded(seed, minds=minds)
+    assert said(record) == pytest.approx(TRUE, abs=0.01)
+    assert (abs(said(record, disturbed=True) - TRUE) > 0.1) is (minds[0] != minds[1])
+
+
+@pytest.mark.parametrize(("calm", "alone"), [(0.25, 0.25), (0.3, 0.5), (0.45, 0.7), (0.9, 0.3)])
+def test_glances_need_not_be_right_about_how_many_calls_were_left_alone(calm: float, alone: float) -> None:
+    """They are around visits, and others come and go within: the quantile is lower than they say."""
+    assert said(crowded(calm=calm, alone=alone)) == pytest.approx(TRUE, abs=0.02)
+
+
+def test_a_launch_in_which_far_fewer_calls_are_quick_than_were_left_alone_says_nothing() -> None:
+    """They are not what the cell is like by itself: it is quick now and then, or glances are wrong."""
+    assert combine(crowded(calm=0.3, alone=0.7), PAIR, difference) is None
+    whole = crowded(alone=0.4)
+    for side in PAIR:
+        quick = {
+            place: replace(stay, wall_ns=tuple(wall // (1 + (at % 7 == 0)) for at, wall in enumerate(stay.wall_ns)))
+            if place[0] == side
+            else stay
+            for place, stay in whole.visits.items()
+        }
+        assert combine(replace(whole, visits=quick, derived={}), PAIR, difference) is None
+
+
+@pytest.mark.parametrize(("alone", "counts"), [(None, False), (0.0, False), (0.2499, False), (0.25, True)])
+def test_what_was_left_alone_for_less_than_a_quarter_says_nothing(alone: float | None, counts: bool) -> None:
+    for channel in ("usual", "fastest"):
+        assert (combine(crowded(alone=alone), PAIR, difference, channel=channel) is not None) is counts
+
+
+@pytest.mark.parametrize("how", ["torn", "slower"])
+def test_a_launch_of_several_states_says_nothing_by_its_fastest_calls(how: str) -> None:
+    """They may be of another state of the machine than the one that it is taken for."""
+    record = replace(crowded(), **{how: True})  # type: ignore[arg-type]
+    assert combine(record, PAIR, difference) is None
+    assert combine(record, PAIR, difference, channel="fastest") is None
+
+
+@pytest.mark.parametrize(
+    ("other", "expected"),
+    [((120_000, 360), False), ((70_000, 360), True), ((100_000, 180), True), ((100_000, 720), False)],
+)
+def test_a_launch_is_of_a_slower_state_where_some_reading_is_of_a_faster_one(
+    other: tuple[int, int], expected: bool
+) -> None:
+    """Where most readings are alike, as those are that differ by little."""
+    usual, jitter = Reading(100_000, (360,)), Reading(95_000, (350,))
+    assert is_slower([(usual, jitter), None, (usual, usual), (usual, Reading(other[0], (other[1],)))]) is expected
+    assert not is_slower([])
+
+
+def test_beside_other_processes_all_blocks_count_where_nothing_else_would_and_beside_other_guests_none() -> None:
+    """Who is on this machine shows in what waits. Who is on its host does not, but for what that takes."""
+    whole = crowded(alone=0.1, shared="other processes kept 0.9 of 2 CPUs busy")
+    assert value_of(whole) == (round(said(whole, disturbed=True), 3), 8)
+    taken = {place: replace(stay, stolen_ns=1000) for place, stay in whole.visits.items()}
+    assert combine(replace(whole, visits=taken, derived={}), PAIR, difference) is None
+    assert combine(replace(whole, shared="", derived={}), PAIR, difference) is None
+
+
+@pytest.mark.parametrize("change", [{"scenario": "throughput"}, {"neighbour": "block:conv"}], ids=str)
+@pytest.mark.parametrize("side", [0, 1])
+def test_fast_calls_say_nothing_of_a_cell_with_several_in_flight_or_a_neighbour(
+    change: dict[str, str], side: int
+) -> None:
+    """Completions come in bursts, and a neighbour is part of what is measured, whenever it happens to pause."""
+    pair = [ONE, OTHER]
+    pair[side] = replace(pair[side], workload=replace(pair[side].workload, **change))  # type: ignore[arg-type]
+    record = crowded(pair=(pair[0], pair[1]))
+    assert combine(record, pair, difference) is None
+    assert combine(record, pair, difference, channel="mean") is None
+    assert combine(record, pair, difference, disturbed=True) is not None
+    # Nothing of them says more than three steady blocks do, fewer than the half that others need.
+    three = combine(crowded(pair=(pair[0], pair[1]), steady=3), pair, difference)
+    assert three is not None
+    assert three.blocks == 3
+
+
+@pytest.mark.parametrize("steady", [0, 2, 3])
+def test_the_second_channel_of_such_a_launch_is_that_of_all_medians(steady: int) -> None:
+    """It is not the fastest calls again, which the first one is of, nor the few steady blocks."""
+    record = crowded(steady=steady)
+    second = combine(record, PAIR, difference, channel="fastest")
+    assert second is not None
+    assert second == combine(replace(record, unsteady=frozenset(), derived={}), PAIR, difference)
+    assert second.blocks == 8
+    assert abs(second.value - said(record)) > 0.1
+
+
+def test_three_blocks_of_two_cells_are_needed_to_say_anything() -> None:
+    whole = crowded()
+    for left, counts in ((3, True), (2, False)):
+        dropped = replace(WAITING, wall_ns=(10_000_000,) * 9)
+        visits = {place: stay if place[1] < left else dropped for place, stay in whole.visits.items()}
+        some = replace(whole, visits=visits, derived={}, unsteady=frozenset(visits))
+        assert (combine(some, PAIR, difference) is not None) is counts
+
+
+def test_calls_that_had_to_wait_are_none_of_the_fastest() -> None:
+    """Whatever they took: every second batch is half as long, and waited."""
+    whole = crowded()
+    visits = {
+        place: replace(
+            stay,
+            wall_ns=tuple(wall // (1 + at % 2 * (place[0] == ONE)) for at, wall in enumerate(stay.wall_ns)),
+            run_delay_ns=tuple(wall // 4 * (at % 2) for at, wall in enumerate(stay.wall_ns)),
+        )
+        for place, stay in whole.visits.items()
+    }
+    assert said(replace(whole, visits=visits, derived={})) == pytest.approx(TRUE, abs=0.015)
+
+
+def test_several_calls_timed_together_are_one_call_each() -> None:
+    whole = crowded()
+    together = {
+        place: replace(stay, calls=4, wall_ns=tuple(4 * wall for wall in stay.wall_ns)) if place[0] == ONE else stay
+        for place, stay in whole.visits.items()
+    }
+    assert said(replace(whole, visits=together, derived={})) == pytest.approx(said(whole))
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("calm", [0.3, 0.6])
+def test_calls_that_are_slow_for_most_of_the_time_are_still_seen(calm: float, seed: int) -> None:
+    """A regression of 10 % in four batches of five."""
+    regressed = crowded(seed, calm=calm, alone=calm, regressed=(0.8, 0.1))
+    shown = said(regressed) - said(crowded(seed, calm=calm, alone=calm))
+    assert 0.06 < shown < 0.11
+
+
+def spread_of_many(made: Callable[[int], LaunchRecord]) -> tuple[float, float]:
+    """Return what launches say of their own variance, and what it is over launches."""
+    values = [combine(made(seed), PAIR, difference) for seed in range(300)]
+    known = [value for value in values if value is not None]
+    assert len(known) == len(values)
+    return fmean(value.within_variance for value in known), variance(value.value for value in known)
+
+
+@pytest.mark.parametrize("calm", [0.25, 0.4, 0.8])
+def test_the_variance_of_what_was_left_alone_is_that_over_launches(calm: float) -> None:
+    within, over = spread_of_many(lambda seed: crowded(seed, calm=calm, alone=calm))
+    assert 0.5 < within / over < 2
+
+
+def test_so_it_is_where_blocks_differ() -> None:
+    """Batches of one visit are alike: each adds little to what the others of it say."""
+
+    def made(seed: int) -> LaunchRecord:
+        record, rng = crowded(seed), np.random.default_rng(1_000_000 + seed)
+        factors = {place: math.exp(0.02 * rng.standard_normal()) for place in record.visits}
+        visits = {
+            place: replace(stay, wall_ns=tuple(round(wall * factors[place]) for wall in stay.wall_ns))
+            for place, stay in record.visits.items()
+        }
+        return replace(record, visits=visits, derived={})
+
+    within, over = spread_of_many(made)
+    assert 0.5 < within / over < 2
+
+
+def test_a_quantile_of_one_block_has_no_variance_and_of_a_cell_without_times_there_is_none() -> None:
+    assert launch_quantile([[[1.0, 2.0, 3.0]], [[1.0]]], 0.5, difference) == LaunchValue(math.log(2), 0.0, 1)
+    assert launch_quantile([[[1.0]], []], 0.5, difference) is None
+    assert launch_quantile([[[1.0]], [[]]], 0.5, difference) is None
 
 
 def test_a_time_by_itself_is_of_steady_visits_or_of_none() -> None:

@@ -14,8 +14,8 @@ from pytest_ngraph.spec.cells import Cell, CompilerSpec, Reading, Workload
 from pytest_ngraph.spec.states.steadiness import (
     Around,
     Steadiness,
-    crowding_of,
     lacks_blocks,
+    seen,
     unsteady,
     usual_crowding,
 )
@@ -184,20 +184,25 @@ def test_a_machine_that_is_always_crowded_is_steady_as_it_is() -> None:
 
 
 def test_the_crowding_of_a_launch_is_of_what_is_usual_in_it() -> None:
-    assert crowding_of(CALM, visits()) == pytest.approx(150 / 140)
-    assert crowding_of(CALM, crowded()) == pytest.approx(240 / 140)
+    assert seen(CALM, visits()).crowding == pytest.approx(150 / 140)
+    assert seen(CALM, crowded()).crowding == pytest.approx(240 / 140)
     shaken = crowded(*((cell, block) for cell in CELLS for block in range(3)))
-    assert crowding_of(CALM, shaken) == pytest.approx(150 / 140)
-    assert crowding_of([None] * BLOCKS, visits()) is None
-    assert crowding_of(CALM, dict.fromkeys(visits(), ())) is None
+    assert seen(CALM, shaken).crowding == pytest.approx(150 / 140)
+    assert seen([None] * BLOCKS, visits()).crowding is None
+    assert seen(CALM, dict.fromkeys(visits(), ())).crowding is None
 
 
-def test_what_is_usual_is_the_lower_quartile_of_the_latest_launches() -> None:
-    """In a bad hour most launches are crowded; a machine that has changed for good is believed after some."""
+def test_what_is_usual_is_what_an_eighth_of_the_latest_launches_are_below() -> None:
+    """In a bad hour most launches are crowded; a machine that has changed for good is believed after some.
+
+    Of fewer than eight it is the least: three crowded ones must not make crowded what one calm launch was not.
+    """
+    assert usual_crowding([1.09, *[1.7] * 6]) == 1.09
     assert usual_crowding([]) is None
     assert usual_crowding([1.7, 1.09]) == 1.09
     assert usual_crowding([1.09] * 15 + [1.7] * 35) == 1.09
-    assert usual_crowding([1.09] * 50 + [1.7] * 40) == 1.7
+    assert usual_crowding([1.09] * 50 + [1.7] * 43) == 1.09
+    assert usual_crowding([1.09] * 50 + [1.7] * 44) == 1.7
 
 
 def test_before_eight_glances_a_crowd_is_known_by_earlier_launches_alone() -> None:
@@ -206,6 +211,90 @@ def test_before_eight_glances_a_crowd_is_known_by_earlier_launches_alone() -> No
     known.saw_state(CALM[0][0])
     assert not known.is_usual(CROWD)
     assert known.is_usual(USUAL)
+
+
+# For how long others left the machine alone
+
+
+def test_a_launch_that_is_disturbed_throughout_was_never_left_alone_by_what_earlier_ones_knew() -> None:
+    """By itself it is its own lower quartile, and nothing in it differs from anything else."""
+    found = seen(CALM, crowded())
+    assert unsteady(crowded(), CALM) == frozenset()
+    assert found.fastest == pytest.approx(240 / 140)
+    assert found.alone(None) == 1.0
+    assert found.alone(240 / 140 / 1.5) == 0.0
+
+
+@pytest.mark.parametrize("known", [None, 150 / 140, 1.3])
+def test_a_launch_with_half_of_its_glances_calm_was_left_alone_for_half_of_it(known: float | None) -> None:
+    """However slow the others are, and whatever slower ones earlier launches knew."""
+    draw = random.Random(1)
+    half: Visits = {
+        place: [(draw.choice((USUAL, Reading(draw.randint(180_000, 400_000), (290,)))), USUAL)] for place in visits()
+    }
+    half |= {place: [(each[0][0], CROWD)] for place, each in half.items() if place[1] % 2}
+    read = [glance for each in half.values() for pair in each for glance in pair]
+    share = sum(glance == USUAL for glance in read) / len(read)
+    assert 0.4 < share < 0.6
+    assert seen(CALM, half).alone(known) == pytest.approx(share)
+
+
+def test_a_single_glance_that_is_faster_than_any_does_not_say_what_the_machine_is_like() -> None:
+    found = visits()
+    found[CELLS[0], 0] = [(Reading(90_000, (290,)), USUAL)]
+    assert seen(CALM, found).alone(None) == 1.0
+
+
+def test_a_single_reading_that_is_faster_than_any_does_not_say_it_either() -> None:
+    odd = [*CALM[:-1], (Reading(80_000, (290,)), CALM[0][0])]
+    assert seen(odd, visits()).alone(150 / 140) == 1.0
+
+
+def test_a_words_way_is_that_of_calm_glances_though_most_are_others() -> None:
+    """Two CPUs on one core are close to one another, and slow one another."""
+    close = Reading(240_000, (180,))
+    found: Visits = {place: [(USUAL, USUAL) if place[1] < 3 else (close, close)] for place in visits()}
+    share = sum(place[1] < 3 for place in found) / len(found)
+    assert share < 0.5
+    assert seen(CALM, found).alone(150 / 140) == pytest.approx(share)
+
+
+@pytest.mark.parametrize(("state", "share"), [(None, 0.0), (Reading(200_000, (290,)), 1.0), (CALM[0][0], 0.0)])
+def test_in_a_state_of_slower_clocks_a_launch_is_alone_by_these(state: Reading | None, share: float) -> None:
+    slow: Visits = {place: [(Reading(214_000, (290,)), Reading(214_000, (290,)))] for place in visits()}
+    assert seen(CALM, slow).alone(150 / 140, state) == share
+
+
+def test_a_few_calm_glances_are_enough_to_know_the_others_without_earlier_launches() -> None:
+    found = crowded((CELLS[0], 2), (CELLS[1], 5))
+    assert seen(CALM, found).alone(None) == pytest.approx(2 / len(found))
+
+
+@given(st.lists(st.integers(100_000, 300_000), min_size=8, max_size=40), st.floats(1.0, 2.0))
+def test_other_clocks_change_nothing_of_how_long_it_was_left_alone(arithmetic: list[int], known: float) -> None:
+    def of_clocks(slower: int) -> float | None:
+        around: Visits = {
+            (CELLS[0], block): [(Reading(slower * one, (290,)), Reading(slower * one, (290,)))]
+            for block, one in enumerate(arithmetic)
+        }
+        calm = Reading(slower * 140_000, (290,))
+        return seen([(calm, calm)] * BLOCKS, around).alone(known)
+
+    assert of_clocks(1) == of_clocks(2)
+
+
+def test_cpus_that_are_moved_apart_are_not_left_alone() -> None:
+    found = visits() | {(cell, block): [(APART, USUAL)] for cell in CELLS for block in range(4)}
+    assert seen(CALM, found).alone(150 / 140) == pytest.approx(0.75)
+
+
+@pytest.mark.parametrize("known", [None, 1.07])
+def test_without_readings_or_with_few_glances_nobody_knows_how_long_it_was_left_alone(known: float | None) -> None:
+    four: Visits = {(CELLS[0], block): [(USUAL, USUAL)] for block in range(4)}
+    assert seen(CALM, four).alone(known) == 1.0
+    three = {place: each for place, each in four.items() if place[1] < 3}
+    for nothing in (seen([], visits()), seen([None] * BLOCKS, visits()), seen(CALM, three), seen(CALM, {})):
+        assert (nothing.alone(known), nothing.fastest, nothing.crowding) == (None, None, None)
 
 
 # Whether a launch goes on

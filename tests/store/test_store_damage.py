@@ -238,7 +238,8 @@ def test_a_damaged_launch_says_nothing_of_the_machine_nor_of_what_others_will_ta
                 run_id, group="g", number=number, seed=number, protocol=GATE, order=[], environment={}
             )
             store.add_prepared(launch_id, FASTER, "e", RECORDS[FASTER])
-            store.finish_launch(launch_id, environment={"crowding": 0.5 + number}, readings=[(reading, reading)] * 3)
+            known = {"crowding": 0.5 + number, "fastest": 0.25 + number}
+            store.finish_launch(launch_id, environment=known, readings=[(reading, reading)] * 3)
         assert store.states("local", {}) == [usual, away]
     with closing(sqlite3.connect(path)) as connection:
         connection.execute(statement)
@@ -246,9 +247,33 @@ def test_a_damaged_launch_says_nothing_of_the_machine_nor_of_what_others_will_ta
     with Store.open(path) as store:
         assert set(store.damaged) == {1}
         assert store.states("local", {}) == [usual]
-        assert store.crowding("local", {}) == [1.5]
+        assert store.crowding("local", {}) == ([1.5], [1.25])
         assert store.dwell_seconds("local", {}) >= 0
         assert len(store.remembered("gate")) == 1
+
+
+@pytest.mark.parametrize("garbage", ["much", -1.0, 0.0, [], {}, True, None, float("inf"), float("nan")], ids=repr)
+def test_what_can_be_nothing_of_the_machine_is_skipped_by_itself(path: Path, garbage: object) -> None:
+    """The other number of its launch is none the worse, and of an earlier version there may be one alone."""
+    usual = Reading(100_000, (360, 370))
+    kept: list[dict[str, object]] = [
+        {"crowding": 1.5, "fastest": garbage},
+        {"crowding": garbage, "fastest": 1.25},
+        {"crowding": 1.75},
+        {},
+        {"crowding": 2.0, "fastest": 1.5},
+    ]
+    with Store.open(path) as store:
+        run_id = start_run(store)
+        for number, known in enumerate(kept):
+            launch_id = store.start_launch(
+                run_id, group="g", number=number, seed=number, protocol=GATE, order=[], environment={}
+            )
+            store.add_prepared(launch_id, FASTER, "e", RECORDS[FASTER])
+            store.finish_launch(launch_id, environment=known, readings=[(usual, usual)] * 3)
+        assert store.crowding("local", {}) == ([1.5, 1.75, 2.0], [1.25, 1.5])
+    with Store.open(path.with_name("empty.sqlite")) as store:
+        assert store.crowding("local", {}) == ([], [])
 
 
 @pytest.mark.parametrize(

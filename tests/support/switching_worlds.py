@@ -1,15 +1,14 @@
-"""Launches on a machine that goes to and fro between two states, with a known truth: which blocks are left, verdicts.
+"""Launches on a machine that goes to and fro between two states, with a known truth: what of them counts, verdicts.
 
 A launch visits baseline and compiled cell, and the baseline's second process, in mirrored random order. The states slow
 each cell down by a factor of its own, and are read before and after each block, as the reference kernel does, and with
-``glances`` before and after each visit: whoever comes and goes in between is not seen. No visit is repeated, but where
-too few blocks were quiet ``further`` ones are made, two by two. All noise is of ln(seconds).
+``glances`` before and after each visit: whoever comes and goes in between is not seen. By itself the machine is in the
+first state. No visit is repeated, but where too few blocks were quiet ``further`` ones are made, two by two. All noise
+is of ln(seconds).
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -17,21 +16,46 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pytest_ngraph.claims.decide import ALPHA
-from pytest_ngraph.stats import CONFIRMING_ALPHA, CONFIRMING_LAUNCHES, CONFIRMING_LOOKS, Bound, looks_for, spending
+from pytest_ngraph.quantities.quantity import QUANTILE
+from pytest_ngraph.spec.cells import LEAST_BLOCKS, LEFT_ALONE
+from pytest_ngraph.stats import CONFIRMING_LAUNCHES, Bound, looks_for, spending
+from pytest_ngraph.stats.verdict import ROOM
+from tests.support.crowded_worlds import are_alike, by_quantile
 from tests.support.launch_worlds import BOUND, TOLERANCE, TOLERANCES
-from tests.support.shared_worlds import BLOCKS, CELLS, Outcome, gave_up_in, places, trimmed
+from tests.support.shared_worlds import BLOCKS, CELLS, Outcome, places, trimmed
 from tests.support.simulator import Array, Flags, Gates, first_stage, two_stages
 
 _WANTED = 5  # blocks that are steady for two cells; a launch goes on for them
-SLOTS = 5  # of a visit; its median is in the state of most of them
+SLOTS = 5  # of a visit: its batches, each in one state
+_SLOT = 0.01  # the noise of each
+_LOST, _IN_A_ROW = 3, 6  # launches that say nothing, but for those that others hardly left alone, and with them
+_AT_ONCE = 1000  # gates, for memory's sake
 
 
 @dataclass(frozen=True, slots=True)
 class Switching:
-    """A machine that stays in its two states for so many blocks each, on average; in the second cells are ``slow``."""
+    """A machine that stays in its two states for so many blocks each, on average; in the second cells are ``slow``.
+
+    Where its states are not ``read`` only glances tell them, as they do another guest on the same host.
+    """
 
     stays: tuple[float, float]
     slow: tuple[float, float, float] = (0.40, 0.30, 0.40)
+    read: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class _How:
+    """How gates are measured and judged: see ``judge_switching``."""
+
+    least: int
+    launch: float
+    visit: float
+    budget: int
+    glances: bool
+    further: bool
+    only_steady: bool
+    any_state: bool
 
 
 def judge_switching(
@@ -43,182 +67,206 @@ def judge_switching(
     launch: float = 0.01,
     visit: float = 0.01,
     budget: int = 16,
-    blind: bool = False,
     glances: bool = False,
     further: bool = True,
-    fallback: bool = True,
+    only_steady: bool = False,
+    any_state: bool = False,
 ) -> list[Outcome]:
     """Judge gates at truths of so many tolerances from their bound, where launches need so many blocks in one state.
 
-    Of eight, that is, or as large a share of the ``further`` ones that a launch with ``glances`` makes. By these, three
-    are enough, of whatever share, if nobody was seen around their visits. Where such launches are not to be had all
-    count from then on, if there is a ``fallback``, and what is far within its bound passes by all. The truth is that of
-    the state which a gate is judged in: the first one that three launches are of. Who is ``blind`` takes all blocks and
-    launches for those of the first state.
+    Of eight, that is. With ``glances`` a launch counts by the half of its blocks that nobody disturbed, or else, unless
+    it is of ``only_steady`` ones, by what was left alone, in ``any_state`` or in the first one. What is far within its
+    bound passes by all. The truth is that of the state which a gate is judged in: the first one that three launches are
+    of.
     """
     rng = np.random.default_rng(seed)
-    count = budget + CONFIRMING_LAUNCHES
-    states = _states(rng, machine, gates * count, 2 * BLOCKS if glances and further else BLOCKS)
-    made = _visited(rng, machine, states.reshape(gates, count, *states.shape[1:]), launch, visit)
-    contrasts, steady, homes, are_most = _left(made, least, blind=blind, glances=glances)
-    of_all = trimmed(np.where(are_most[..., None], contrasts, np.nan))
-    of_steady = trimmed(np.where(steady, contrasts, np.nan)) if glances else of_all
-    # Of a launch in which three blocks are steady these count, whatever may.
-    is_few = np.isnan(of_steady[0])
-    of_all = (np.where(is_few, of_all[0], of_steady[0]), np.where(is_few, of_all[1], of_steady[1]))
+    how = _How(least, launch, visit, budget, glances, further, only_steady, any_state)
+    parts = [_judged(rng, machine, truths, min(_AT_ONCE, gates - done), how) for done in range(0, gates, _AT_ONCE)]
+    return [_together(each) for each in zip(*parts, strict=True)]
+
+
+def _together(parts: tuple[Outcome, ...]) -> Outcome:
+    gates, passes, fails, invalid = (
+        sum(getattr(part, name) for part in parts) for name in ("gates", "passes", "fails", "invalid")
+    )
+    used = sum(part.launches * (part.passes + part.fails) for part in parts)
+    return Outcome(gates, passes, fails, invalid, used / max(1, passes + fails))
+
+
+def _judged(
+    rng: np.random.Generator, machine: Switching, truths: tuple[float, ...], gates: int, how: _How
+) -> list[Outcome]:
+    made = _visited(rng, machine, gates, how)
+    seen = _seen_at_last(made, how)
+    values, within = _values(made, seen, how)
+    # What is far within its bound passes by the steady blocks, if these are three, or by all.
+    few = seen.both.sum(axis=2) < LEAST_BLOCKS
+    kept = seen.kept & ~seen.is_torn[..., None]
+    of_all = trimmed(np.where(np.where(few[..., None], kept, seen.both), made.contrasts, np.nan))
+    homes = seen.homes.astype(float)
     judged_in = _first_with_three(homes, ~np.isnan(of_all[0]))
     truth = judged_in * (machine.slow[0] - machine.slow[1])
-    (first, gave_up, *of_first), (second, _, *of_second) = (
-        _in_a_row(values, within, homes == judged_in[:, None], truth) for values, within in (of_steady, of_all)
-    )
-    looks = looks_for(budget, TOLERANCE)
+    gave_up = _given_up(np.isnan(values), seen.alone >= LEFT_ALONE)
+    is_out = gave_up | (homes != judged_in[:, None])
+    first, _ = _in_order(np.where(is_out, np.nan, values), within, truth)
+    gave_up_all = _given_up(np.isnan(of_all[0]), np.ones_like(seen.is_torn))
+    every, order = _in_order(np.where(gave_up_all | (homes != judged_in[:, None]), np.nan, of_all[0]), of_all[1], truth)
+    says_nothing = np.take_along_axis(np.isnan(values), order, axis=1)
+    looks = looks_for(how.budget, TOLERANCE)
+    levels = spending(ALPHA, looks, how.budget)
+    # At the first look for which launches that count are too few those that were disturbed are asked, and then no
+    # further ones than were made by then.
+    lacking = (~np.isnan(first.values)).sum(axis=1)[:, None] < np.array(looks)
+    made_by_then = (~gave_up & (homes == judged_in[:, None]) & ~np.isnan(of_all[0])).sum(axis=1)
+    asked = np.maximum(np.array(looks)[lacking.argmax(axis=1)], made_by_then)
+    last = np.where(lacking.any(axis=1), asked, looks[-1])
     found = []
     for one in truths:
-        at, then = (each.at(one * TOLERANCES) for each in (first, second))
+        shift = one * TOLERANCES
         with np.errstate(invalid="ignore"):
-            orders = (*of_first, *of_second)
-            passed, failed, launches = _decided(at, then if glances and fallback else None, orders, looks, budget)
-        judged = passed | failed
-        used = float(launches[judged].mean()) if judged.any() else 0.0
-        invalid = int((~judged & gave_up).sum())
+            verdicts = two_stages(first.at(shift), BOUND, looks, levels)
+            looked = first_stage(first.at(shift), BOUND, looks, levels)
+            room = first_stage(every.at(shift), Bound(ROOM, BOUND.at_least, 0.0, BOUND.scale), looks, levels)
+        before = room.launches <= np.where(looked.passed | looked.failed, looked.launches, last)
+        some = (says_nothing & (np.arange(order.shape[1]) < room.launches[:, None])).any(axis=1)
+        early = room.passed & before & some if how.glances else np.zeros(gates, bool)
+        passed, failed = verdicts.passed | early, verdicts.failed & ~early
+        launches = np.where(early, room.launches, verdicts.launches + verdicts.fresh)
+        decided = passed | failed
+        used = float(launches[decided].mean()) if decided.any() else 0.0
+        invalid = int((~decided & gave_up.any(axis=1)).sum())
         found.append(Outcome(gates, int(passed.sum()), int(failed.sum()), invalid, used))
     return found
 
 
-def _in_a_row(values: Array, within: Array, at_home: Flags, truth: Array) -> tuple[Gates, Flags, NDArray[np.int64]]:
-    """Return the launches of each gate that have a value, up to three in a row without, which gates gave up so, and
-    which of all launches they are.
-    """
-    given_up = gave_up_in(np.isnan(values))
-    values = np.where(given_up | ~at_home, np.nan, values)
+def _in_order(values: Array, within: Array, truth: Array) -> tuple[Gates, NDArray[np.int64]]:
+    """Return the launches of each gate, first those that have a value, and which of all launches they are."""
     order = np.argsort(np.isnan(values), axis=1, kind="stable")
     values, within = (np.take_along_axis(each, order, axis=1) for each in (values, within))
-    gates = Gates(values - truth[:, None], np.nan_to_num(within), np.ones(len(values)))
-    return gates, np.asarray(given_up.any(axis=1)), order
+    return Gates(values - truth[:, None], np.nan_to_num(within), np.ones(len(values))), order
 
 
-def _decided(
-    steady: Gates, every: Gates | None, orders: Sequence[NDArray[np.int64]], looks: Sequence[int], budget: int
-) -> tuple[Flags, Flags, NDArray[np.int64]]:
-    """Return which gates passed and failed, and after how many launches: by steady ones, or else by ``every`` one."""
-    levels = spending(ALPHA, looks, budget)
-    verdicts, seen = two_stages(steady, BOUND, looks, levels), first_stage(steady, BOUND, looks, levels)
-    passed, failed, launches = verdicts.passed.copy(), verdicts.failed.copy(), verdicts.launches + verdicts.fresh
-    if every is None:
-        return passed, failed, launches
-    had = (~np.isnan(steady.values)).sum(axis=1)
-    for gate in np.flatnonzero(seen.failed & ~failed):
-        failed[gate], fresh = _confirmed(steady, every, orders, int(gate), int(seen.launches[gate]), int(had[gate]))
-        launches[gate] = seen.launches[gate] + fresh
-    for place, look in enumerate(looks):
-        # At this look steady launches were too few for the first time.
-        some = ~seen.passed & ~seen.failed & (had < look) & (had >= (looks[place - 1] if place else 0))
-        then = two_stages(every.only(some), BOUND, looks[place:], levels[place:])
-        passed[some], failed[some], launches[some] = then.passed, then.failed, then.launches + then.fresh
-    with_room = first_stage(every, Bound(1.5, BOUND.at_least, 0.0, BOUND.scale), looks, levels)
-    early = with_room.passed & (np.isnan(steady.values[:, : looks[-1]]).any(axis=1))
-    launches[early] = np.minimum(launches, with_room.launches)[early]
-    return passed | early, failed & ~early, launches
-
-
-def _confirmed(
-    steady: Gates, every: Gates, orders: Sequence[NDArray[np.int64]], gate: int, look: int, had: int
-) -> tuple[bool, int]:
-    """Return whether fresh launches confirm a fail, and how many: steady ones, or else all that follow its look."""
-    of_steady, of_every = orders
-    first, values, within, is_steady = look, steady.values[gate], steady.within[gate], True
-    for wanted, level in zip(
-        CONFIRMING_LOOKS, spending(CONFIRMING_ALPHA, CONFIRMING_LOOKS, CONFIRMING_LAUNCHES), strict=True
-    ):
-        if had < first + wanted and is_steady:
-            last, is_steady = of_steady[gate, look - 1], False
-            values, within, had = every.values[gate], every.within[gate], int((~np.isnan(every.values[gate])).sum())
-            first = int((of_every[gate, :had] <= last).sum())
-        if had < first + wanted:
-            return False, wanted
-        fresh = slice(first, first + wanted)
-        said = first_stage(Gates(values[None, fresh], within[None, fresh], np.ones(1)), BOUND, (wanted,), (level,))
-        if said.failed[0] or said.passed[0]:
-            return bool(said.failed[0]), wanted
-    return False, CONFIRMING_LAUNCHES
+def _given_up(missing: Flags, left_alone: Flags) -> Flags:
+    """Return which launches were not made, since too many in a row before them say nothing."""
+    given_up = np.zeros_like(missing)
+    lost, in_a_row = (np.zeros(len(missing), int) for _ in range(2))
+    for launch in range(missing.shape[1]):
+        given_up[:, launch] = (lost >= _LOST) | (in_a_row >= _IN_A_ROW)
+        now = missing[:, launch] | given_up[:, launch]
+        in_a_row = (in_a_row + 1) * now
+        lost = (lost + left_alone[:, launch]) * now
+        in_a_row[given_up[:, launch]] = _IN_A_ROW
+    return given_up
 
 
 @dataclass(frozen=True, slots=True)
 class _Made:
     """Launches as they were made, block by block: the states read around each, those glanced at, and ln(seconds).
 
-    Glances are in the order of the visits, a last one after them, and ``order`` is each cell's place in it.
+    Glances are in the order of the visits, a last one after them, and ``order`` is each cell's place in it. ``slots``
+    are of the two cells that are compared, ``contrasts`` of the medians of their visits.
     """
 
     readings: Array
     glanced: Array
-    slowed: Array
     order: NDArray[np.int64]
-
-    def first(self, blocks: int) -> _Made:
-        """Return what is known of them after so many blocks."""
-        first = (slice(None), slice(None), slice(blocks))
-        return _Made(self.readings[first], self.glanced[first], self.slowed[first], self.order[first])
+    slots: Array
+    contrasts: Array
 
 
-def _states(rng: np.random.Generator, machine: Switching, launches: int, blocks: int) -> Array:
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What readings and glances tell of launches.
+
+    That is the state of each, which blocks are of it, in which of these the machine was steady for ``both`` cells, in
+    which share of the glances it was left ``alone``, and whether others disturbed it, or most blocks, or too few are
+    quiet.
+    """
+
+    homes: Flags
+    kept: Flags
+    both: Flags
+    alone: Array
+    is_disturbed: Flags
+    is_torn: Flags
+    lacks: Flags
+
+
+def _visited(rng: np.random.Generator, machine: Switching, gates: int, how: _How) -> _Made:
     # A block: a reading, a glance and a visit for each cell, a last glance, a reading.
+    launches, blocks = how.budget + CONFIRMING_LAUNCHES, 2 * BLOCKS if how.glances and how.further else BLOCKS
     steps = CELLS * (SLOTS + 1) + 3
-    return _path(rng, machine, launches, blocks * steps).reshape(launches, blocks, steps)
-
-
-def _visited(rng: np.random.Generator, machine: Switching, states: Array, launch: float, visit: float) -> _Made:
-    gates, launches, blocks, _ = states.shape
+    states = _path(rng, machine, gates * launches, blocks * steps).reshape(gates, launches, blocks, steps)
     inside = states[..., 1:-2].reshape(gates, launches, blocks, CELLS, SLOTS + 1)
     order = np.concatenate([places(rng, gates, launches) for _ in range(blocks // BLOCKS)], axis=2)
-    of_visits = np.take_along_axis(np.median(inside[..., 1:], axis=-1), order, axis=-1)
-    own = launch / np.sqrt(2) * rng.standard_normal((gates, launches, 1, CELLS))
-    slowed = of_visits * np.asarray(machine.slow) + own + visit * rng.standard_normal(of_visits.shape)
+    # Of the second process glances matter alone.
+    slots = np.take_along_axis(inside[..., 1:], order[..., :2, None], axis=3) * np.array(machine.slow[:2])[:, None]
+    slots += how.launch / np.sqrt(2) * rng.standard_normal((gates, launches, 1, 2, 1))
+    slots += how.visit * rng.standard_normal((*slots.shape[:-1], 1)) + _SLOT * rng.standard_normal(slots.shape)
+    medians = np.median(slots, axis=-1)
     glanced = np.concatenate([inside[..., 0], states[..., -2:-1]], axis=-1)
-    return _Made(states[..., [0, -1]], glanced, slowed, order)
+    return _Made(states[..., [0, -1]] * machine.read, glanced, order, slots, medians[..., 0] - medians[..., 1])
 
 
-def _left(made: _Made, least: int, *, blind: bool, glances: bool) -> tuple[Array, Flags, Array, Flags]:
-    """Return the contrast of each block of each launch, NaN where it is of another state, whether both visits of it
-    were steady, the state of each launch, and whether blocks enough are of it.
-
-    Those are of the first eight blocks, or of so many more that they are quiet enough, as far as more were made.
-    """
+def _seen_at_last(made: _Made, how: _How) -> _Seen:
+    """Return what is seen of launches, each of which has made further blocks until enough are quiet."""
     most = made.readings.shape[2]
-    *found, lacks = _of_blocks(made.first(BLOCKS), least, most, blind=blind, glances=glances)
-    for blocks in range(BLOCKS + 2, most + 1, 2):
-        *more, still = _of_blocks(made.first(blocks), least, most, blind=blind, glances=glances)
-        found = [
-            np.where(lacks.reshape(*lacks.shape, *[1] * (new.ndim - 2)), new, old)
-            for new, old in zip(more, found, strict=True)
-        ]
-        lacks = lacks & still
-    contrasts, steady, homes, are_most = found
-    return contrasts.astype(float), steady.astype(bool), homes.astype(float), are_most.astype(bool)
+    count = np.full(made.readings.shape[:2], BLOCKS)
+    while True:
+        seen = _seen(made, count, how)
+        goes_on = seen.lacks & (count < most)
+        if not goes_on.any():
+            return seen
+        count = count + 2 * goes_on
 
 
-def _of_blocks(
-    made: _Made, least: int, padded: int, *, blind: bool, glances: bool
-) -> tuple[Array, Array, Array, Flags, Flags]:
-    """Return the same of so many blocks, padded with what does not count, and which launches lack blocks."""
-    blocks = made.readings.shape[2]
-    readings = made.readings * (not blind)
-    home = readings.mean(axis=(2, 3)) > 0.5
-    kept = (readings == home[:, :, None, None]).all(axis=-1)
-    steady = np.ones(made.slowed.shape, bool)
-    if glances:
-        usual = made.glanced.mean(axis=(2, 3)) > 0.5
-        as_usual = made.glanced == usual[:, :, None, None]
-        steady = np.take_along_axis(as_usual[..., :-1] & as_usual[..., 1:], made.order, axis=-1)
-    lacks: Flags = np.zeros(home.shape, bool)
+def _seen(made: _Made, count: NDArray[np.int64], how: _How) -> _Seen:
+    there = np.arange(made.readings.shape[2]) < count[..., None]
+    homes = (made.readings.sum(axis=3) * there).sum(axis=2) > count
+    kept: Flags = there & (made.readings == homes[..., None, None]).all(axis=-1)
+    left = kept.sum(axis=2)
+    is_torn = left < how.least * count / BLOCKS
+    if not how.glances:
+        none = np.zeros_like(is_torn)
+        return _Seen(homes, kept, kept, np.ones(none.shape), none, is_torn, none)
+    alone = 1 - (made.glanced.mean(axis=3) * there).sum(axis=2) / count
+    # As the lower quartile of the glances of a launch is, or of earlier ones where a launch does not read its state.
+    usual = (alone < LEFT_ALONE) & made.readings.any()
+    as_usual = made.glanced == usual[..., None, None]
+    steady = np.take_along_axis(as_usual[..., :-1] & as_usual[..., 1:], made.order, axis=-1) & there[..., None]
+    lacks: Flags = np.zeros_like(is_torn)
     for one, other in combinations(range(CELLS), 2):
         lacks |= (kept & steady[..., one] & steady[..., other]).sum(axis=2) < _WANTED
     lacks &= steady.sum(axis=(2, 3)) >= CELLS
-    contrasts: Array = np.where(kept, made.slowed[..., 0] - made.slowed[..., 1], np.nan)
-    padding = [(0, 0), (0, 0), (0, padded - blocks)]
-    together = np.pad(steady[..., 0] & steady[..., 1], padding).astype(float)
-    are_most: Flags = kept.sum(axis=2) >= math.ceil(least * blocks / BLOCKS)
-    return np.pad(contrasts, padding, constant_values=np.nan), together, home.astype(float), are_most, lacks
+    both = kept & steady[..., 0] & steady[..., 1]
+    is_disturbed = is_torn | (~steady & there[..., None]).any(axis=(2, 3))
+    return _Seen(homes, kept, both, alone, is_disturbed, is_torn, lacks)
+
+
+def _values(made: _Made, seen: _Seen, how: _How) -> tuple[Array, Array]:
+    """Return what each launch says and the variance of that, NaN where it says nothing.
+
+    Blocks show nothing of the scatter of what was left alone, which is the worst that can be for an interval.
+    """
+    left, steady = seen.kept.sum(axis=2), seen.both.sum(axis=2)
+    by_steady = (steady >= LEAST_BLOCKS) & (2 * steady >= left) & (seen.alone >= LEFT_ALONE)
+    by_steady |= (steady >= LEAST_BLOCKS) & (steady == left)
+    blocks = np.where(seen.is_disturbed[..., None], seen.both & by_steady[..., None], seen.kept)
+    if not how.glances:
+        blocks = seen.kept & ~seen.is_torn[..., None]
+    values, within = trimmed(np.where(blocks, made.contrasts, np.nan))
+    by_alone = np.isnan(values) & (seen.alone >= LEFT_ALONE) & ~seen.is_torn & (left >= LEAST_BLOCKS)
+    if not how.any_state:
+        by_alone &= ~seen.homes
+    if not how.glances or how.only_steady or not by_alone.any():
+        return values, within
+    slots = np.where(seen.kept[by_alone][..., None, None], made.slots[by_alone], np.nan)
+    # by_quantile is of the baseline less the compiled cell, which it takes for the first.
+    times, alone = np.moveaxis(slots, 2, 1)[:, ::-1], seen.alone[by_alone]
+    said = by_quantile(times, QUANTILE * alone)
+    values[by_alone] = np.where(are_alike(times, QUANTILE * alone, alone), said, np.nan)
+    within[by_alone] = 0.0
+    return values, within
 
 
 def _path(rng: np.random.Generator, machine: Switching, count: int, steps: int) -> Array:

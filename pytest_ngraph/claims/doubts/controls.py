@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pytest_ngraph import units
-from pytest_ngraph.quantities.quantity import Quantity, combine, summaries
-from pytest_ngraph.spec.cells import LEAST_BLOCKS, Cell, LaunchRecord
+from pytest_ngraph.quantities.quantity import Quantity, combine, counts_left_alone, summaries
+from pytest_ngraph.spec.cells import Cell, LaunchRecord
 from pytest_ngraph.spec.states import hardly_counts
 from pytest_ngraph.stats.launches import LaunchValue, interval
 from pytest_ngraph.stats.verdict import ROOM
@@ -160,8 +160,8 @@ def too_shared(quantity: Quantity) -> str:
 
     In launches of whatever runs: what is stored is judged as it was judged live.
     """
-    reasons = _of_no_use(quantity, quantity.source.records(quantity))
-    return f"the last {len(reasons)} launches say nothing of it: {reasons[0]}" if hardly_counts(len(reasons), 0) else ""
+    reasons, are_enough = _of_no_use(quantity, quantity.source.records(quantity))
+    return f"the last {len(reasons)} launches say nothing of it: {reasons[0]}" if are_enough else ""
 
 
 def stays_shared(quantity: Quantity) -> bool:
@@ -170,18 +170,24 @@ def stays_shared(quantity: Quantity) -> bool:
     Those of an earlier run do not count here: who was beside it then need not be there any more.
     """
     mine = [record for record in quantity.source.records(quantity) if record.run == quantity.source.run]
-    return hardly_counts(len(_of_no_use(quantity, mine)), 0)
+    return _of_no_use(quantity, mine)[1]
 
 
-def _of_no_use(quantity: Quantity, records: Sequence[LaunchRecord]) -> list[str]:
-    """Return why the last of these launches say nothing of a quantity, the latest first, as many as decide that."""
+def _of_no_use(quantity: Quantity, records: Sequence[LaunchRecord]) -> tuple[list[str], bool]:
+    """Return why the last of these launches say nothing of a quantity, the latest first, and whether they are enough.
+
+    Others that leave the machine alone for too little of a launch may well leave it alone for more of the next.
+    """
     reasons: list[str] = []
+    lost, are_enough = 0, False
     for record in reversed(records if quantity.source.error_control else []):
         reason = quantity.why_not(record)
-        if not reason or hardly_counts(len(reasons), 0):
+        if not reason or are_enough:
             break
         reasons.append(reason)
-    return reasons
+        lost += bool(record.shared) or record.alone is None or record.was_left_alone
+        are_enough = hardly_counts(lost, len(reasons))
+    return reasons, are_enough
 
 
 def last_shared(quantity: Quantity) -> str:
@@ -201,28 +207,31 @@ def shared_note(quantity: Quantity, rows: Rows) -> str:
     return f"{launches} beside others, {dropped} that had to wait ({shared[-1].shared})"
 
 
-def unsteady_note(quantity: Quantity, rows: Rows) -> str:
-    """Return in how many launches of a verdict unsteady visits count, as too few others are left, or nothing."""
-    if not quantity.timed:
-        return ""
-    taken = [one for one, _ in rows if one.unsteady and not one.unsteady.isdisjoint(_places(quantity, one))]
-    if not taken:
-        return ""
-    launches = f"{len(taken)} of {units.count(len(rows), 'launch', 'launches')}"
-    return f"the machine was steady in fewer than {LEAST_BLOCKS} blocks of {launches}: there, unsteady visits count too"
+def left_alone(quantity: Quantity, rows: Rows) -> list[LaunchRecord]:
+    """Return in which launches of a verdict the calls count for which others left the machine alone."""
+    if not quantity.is_relative or quantity.takes_disturbed:
+        return []
+    return [record for record, _ in rows if counts_left_alone(record, quantity.cells)]
 
 
-def disturbed_note(disturbed: int, count: int) -> str:
+def left_alone_note(quantity: Quantity, rows: Rows) -> str:
+    """Return by how many launches of a verdict only those calls count, or nothing."""
+    if not (found := left_alone(quantity, rows)):
+        return ""
+    launches = units.count(len(rows), "launch", "launches")
+    share = units.fraction(min(record.alone or 0.0 for record in found))
+    return (
+        f"others disturbed most blocks of {len(found)} of {launches}, and left the machine alone for {share} or more "
+        "of each: there, the fastest calls of both sides count"
+    )
+
+
+def disturbed_note(quantity: Quantity, disturbed: int, count: int) -> str:
     """Return that a pass rests on launches that others disturbed, and why it may."""
     launches = f"{disturbed} of {units.count(count, 'launch', 'launches')}"
+    if quantity.is_relative:
+        return f"others disturbed {launches}; it holds with them, and would if it were {ROOM:g} times worse"
     return (
         f"others disturbed {launches}, which only makes calls longer; it holds with them, and would if usual ones took "
         f"{ROOM:g} times as long"
     )
-
-
-def _places(quantity: Quantity, record: LaunchRecord) -> set[tuple[Cell, int]]:
-    """Return which visits of a launch count for a quantity."""
-    each = ({block for block, one in summaries(record, cell).items() if one.kept} for cell in quantity.cells)
-    blocks = record.blocks_for(quantity.cells, set.intersection(*each))
-    return {(cell, block) for cell in quantity.cells for block in blocks}

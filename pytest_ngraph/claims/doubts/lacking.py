@@ -71,7 +71,7 @@ def _unstable(quantity: Quantity) -> str:
 
 def hardly_serves(quantity: Quantity) -> bool:
     """Return whether another launch would hardly say more of a quantity."""
-    return quantity.is_given_up or lacks_builds(quantity) or stays_shared(quantity) or never_settles(quantity)
+    return lacks_builds(quantity) or stays_shared(quantity) or never_settles(quantity)
 
 
 def lacks_builds(quantity: Quantity) -> bool:

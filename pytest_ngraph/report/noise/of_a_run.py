@@ -160,8 +160,8 @@ def environment_lines(spans: Sequence[Span], cpus: int) -> list[str]:
     visits = sum(after.get("visits", 0) for _, after in spans)
     if visits and unsteady >= _UNSTEADY * visits:
         lines.append(
-            f"  the machine was not steady around {unsteady} of {units.count(visits, 'visit')}, which count only where "
-            "too few others are left"
+            f"  the machine was not steady around {unsteady} of {units.count(visits, 'visit')}: these are left out, or "
+            "count by the calls that were left alone"
         )
     others = _mean(spans, _others)
     if others >= _OTHERS:

@@ -146,7 +146,7 @@ def scatter_of(twins: Iterable[tuple[Cell, Cell]], records: Sequence[LaunchRecor
     for pair in twins:
         ratio = throughput_ratio(*(Measurement(source, cell, cell) for cell in pair))
         try:
-            values = ratio.steadiest().values()
+            values = ratio.shown().values()
         except NotStored:
             continue
         if len(values) > 1:

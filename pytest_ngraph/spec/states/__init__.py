@@ -67,6 +67,18 @@ def is_torn(readings: Sequence[tuple[Reading, Reading] | None]) -> bool:
     return _is_most(away(readings), len(readings))
 
 
+def is_slower(readings: Sequence[tuple[Reading, Reading] | None]) -> bool:
+    """Return whether a launch is of a slower state than some of its readings: its fastest calls may be of theirs."""
+    known = [reading for pair in readings if pair is not None for reading in pair]
+    usual = home(known)
+    return usual is not None and any(_is_faster(one, usual) for one in known if not alike(one, usual))
+
+
+def _is_faster(one: Reading, other: Reading) -> bool:
+    ways = zip(one.crossing_ns, other.crossing_ns, strict=False)
+    return one.arithmetic_ns < other.arithmetic_ns or any(mine < theirs for mine, theirs in ways)
+
+
 def _is_most(outside: Set[int], blocks: int) -> bool:
     return bool(outside) and blocks - len(outside) < STEADY_SHARE * blocks
 

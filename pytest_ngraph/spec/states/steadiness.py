@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence, Set
 from itertools import combinations_with_replacement
 
 from pytest_ngraph.spec.cells import LEAST_BLOCKS, Cell, Reading
-from pytest_ngraph.spec.states import away, is_torn
+from pytest_ngraph.spec.states import away, home, is_torn
 
 Around = tuple[Reading, Reading]
 Readings = Sequence[tuple[Reading, Reading] | None]
@@ -26,6 +26,8 @@ _FEWEST = 8
 # What is usual in a launch may be slower by this than in earlier ones. A host that packs all CPUs on one core for more
 # than a launch makes it slower by half, and leaves the readings of one CPU at a time as they were.
 _CROWDED = 1.2
+# By itself the machine is where arithmetic takes no longer than this times what the fastest fiftieth of glances read.
+_ALONE = 1.15
 # Of so many launches the latest ones say what is usual.
 LATEST = 50
 # What follows one cell's visits so much more often than those of others, by chance, is its own doing.
@@ -45,16 +47,20 @@ class Steadiness:
     def __init__(self, crowding: float | None = None) -> None:
         """Begin without any, with what is known of the machine."""
         self._known = crowding
+        self._states: list[Reading] = []
         self._alone: list[int] = []
         self._arithmetic: list[int] = []
         self._crossings: list[list[int]] = []
+        self._glances: list[tuple[int, Sequence[int]]] = []
 
     def saw_state(self, reading: Reading) -> None:
         """Take one more reading of one CPU at a time."""
+        self._states.append(reading)
         insort(self._alone, reading.arithmetic_ns)
 
     def saw(self, glance: Reading) -> None:
         """Take one more glance."""
+        self._glances.append((glance.arithmetic_ns, glance.crossing_ns))
         insort(self._arithmetic, glance.arithmetic_ns)
         self._crossings = self._crossings or [[] for _ in glance.crossing_ns]
         for known, crossing in zip(self._crossings, glance.crossing_ns, strict=False):
@@ -76,6 +82,36 @@ class Steadiness:
         )
 
     @property
+    def home(self) -> Reading | None:
+        """Return the state of most readings."""
+        return home(self._states)
+
+    def alone(self, fastest: float | None, state: Reading | None = None) -> float | None:
+        """Return the share of the glances that found the machine as it is by itself, None where it is not known.
+
+        That is known by the ``fastest`` glances of earlier launches and of this one, and in the ``state`` that
+        it is of where that is a slower one. A word's way is then as it mostly is.
+        """
+        own = self.fastest
+        if own is None:
+            return None
+        usual_ns = max(_eighth(self._alone), state.arithmetic_ns if state is not None else 0)
+        most = _ALONE * usual_ns * (own if fastest is None else min(own, fastest))
+        quick = [crossing_ns for arithmetic_ns, crossing_ns in self._glances if arithmetic_ns <= most]
+        middle = [sorted(ways)[len(ways) // 2] for ways in zip(*quick, strict=False)]
+        as_usual = [
+            all(1 / _CROSSING <= one / usual <= _CROSSING for one, usual in zip(ways, middle, strict=False))
+            for ways in quick
+        ]
+        return sum(as_usual) / len(self._glances)
+
+    @property
+    def fastest(self) -> float | None:
+        """Return how many times as long the fastest glances take as readings of one CPU at a time."""
+        enough = self._alone and len(self._arithmetic) >= _FEWEST
+        return self._arithmetic[max(1, len(self._arithmetic) // 50)] / _eighth(self._alone) if enough else None
+
+    @property
     def crowding(self) -> float | None:
         """Return that of what was seen, None where that is too little."""
         enough = self._alone and len(self._arithmetic) >= _FEWEST
@@ -87,22 +123,24 @@ def _lower(ordered: Sequence[float]) -> float:
     return ordered[len(ordered) // 4]
 
 
+def _eighth(ordered: Sequence[float]) -> float:
+    """Return what an eighth is below: the least of fewer than eight."""
+    return ordered[len(ordered) // 8]
+
+
 def usual_crowding(launches: Sequence[float]) -> float | None:
-    """Return what is usual by the crowding of launches, the latest last, None without any: their lower quartile.
+    """Return what is usual by the crowding of launches, the latest last, None without any: what an eighth is below.
 
-    Others can only add to it. A machine that has changed for good is taken as it is after some launches.
+    The same goes for their fastest glances. Others can only add to either. A machine that has changed for good is
+    taken as it is after some launches.
     """
-    return _lower(sorted(launches[-LATEST:])) if launches else None
+    return _eighth(sorted(launches[-LATEST:])) if launches else None
 
 
-def crowding_of(readings: Readings, around: Mapping[tuple[Cell, int], Sequence[Around]]) -> float | None:
-    """Return the crowding of a launch, None where it is not known."""
-    return _seen(readings, around, None).crowding
-
-
-def _seen(
-    readings: Readings, around: Mapping[tuple[Cell, int], Sequence[Around]], crowding: float | None
+def seen(
+    readings: Readings, around: Mapping[tuple[Cell, int], Sequence[Around]], crowding: float | None = None
 ) -> Steadiness:
+    """Return what is known by a whole launch: by the ``readings`` around its blocks and the glances at its visits."""
     usual = Steadiness(crowding)
     for reading in (reading for pair in readings if pair is not None for reading in pair):
         usual.saw_state(reading)
@@ -122,7 +160,7 @@ def unsteady(
     ``readings`` are those around its blocks, and ``crowding`` what is usual on this machine, where that is known.
     """
     known = {place: tries for place, tries in around.items() if tries}
-    usual, followed = _seen(readings, known, crowding), Followed()
+    usual, followed = seen(readings, known, crowding), Followed()
     for (cell, _), tries in known.items():
         for before, after in tries:
             if usual.is_usual(before):
