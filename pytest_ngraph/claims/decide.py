@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from pytest_ngraph import units
 from pytest_ngraph.claims.doubts.controls import (
     disturbed_note,
+    ended_after,
     left_alone,
     left_alone_note,
     shared_note,
@@ -145,8 +146,10 @@ def decide(quantity: Quantity, bound: Bound, tolerance: float, rule: Rule | None
         if (passed := _passed_with_room(rule, quantity, rows, look, level, bound)) is not None:
             return passed
         rows = _within(quantity, rows_of(quantity, look))
+        if (passed := _passed_before_its_end(rule, quantity, rows, look, looks, bound)) is not None:
+            return passed
         if len(rows) < look:
-            return _by_what_there_is(rule, quantity, looks, bound) or _lacking(rule, quantity, rows, level, bound)
+            return _lacking(rule, quantity, rows, level, bound)
         verdict, reason = rule.judged(rows, level), ""
         if verdict is Verdict.FAIL and rule.is_clear(rows, level):
             reason = CLEAR
@@ -197,14 +200,23 @@ def _may_have_room(quantity: Quantity, look: int, bound: Bound) -> bool:
     return len(known) < look or any(record.is_disturbed for record in known)
 
 
-def _by_what_there_is(
-    rule: Rule, quantity: Quantity, looks: Sequence[tuple[int, float]], bound: Bound
+def _passed_before_its_end(
+    rule: Rule, quantity: Quantity, rows: Rows, look: int, looks: Sequence[tuple[int, float]], bound: Bound
 ) -> Decision | None:
-    """Return the pass with room by the launches of a gate that gets no further one, or None."""
-    if (taking := quantity.disturbed) is None or not _may_have_room(quantity, 0, bound):
+    """Return the pass with room by the launches up to those that ended a gate before a look, or None.
+
+    These are asked at the later looks, too. Launches that a later run adds change nothing of it.
+    """
+    if quantity.disturbed is None or not _may_have_room(quantity, 0, bound):
         return None
-    rows = _within(taking, taking.rows()[: quantity.source.most_launches])
-    tried = (_passed_with_room(rule, quantity, rows[:look], look, level, bound) for look, level in looks)
+    records = quantity.source.records(quantity)
+    if (end := ended_after(quantity, records)) is None:
+        return None
+    before = {record.identity for record in records[:end]}
+    if len(rows) >= look and rows[look - 1][0].identity in before:
+        return None
+    taking = [row for row in _within(quantity.disturbed, quantity.disturbed.rows()) if row[0].identity in before]
+    tried = (_passed_with_room(rule, quantity, taking[:some], some, level, bound) for some, level in looks)
     return next(filter(None, tried), None)
 
 

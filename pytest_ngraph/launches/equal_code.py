@@ -212,7 +212,7 @@ def _one_launch(
     if not invalid:
         known.mode = known.mode or begun.get("power_mode")
         known.crowding += filter(None, [seen.crowding])
-        known.fastest += filter(None, [seen.fastest])
+        known.fastest += [] if is_slower(counting.readings) else filter(None, [seen.fastest])
     return LaunchRecord(
         len(earlier),
         seed,

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from pytest_ngraph.plan.groups import Group
     from pytest_ngraph.plan.items import ItemPlan
     from pytest_ngraph.session.session import Session
+    from pytest_ngraph.stats.launches import Array
 
 # What of a visit stands for the time of a call: what is usual for its batches, the fastest of them (the second channel
 # of docs/measuring.md, step 7) or their mean (the same beside a neighbour), or the mean of its requests from submission
@@ -61,6 +62,8 @@ _LEFT_ALONE: Mapping[Channel, Channel] = {"usual": "fastest", **_FASTEST}
 QUANTILE = 0.3
 # So many of the calls that should have been left alone must be as fast as that.
 LEAST_ALIKE = 0.5
+# Others stay for some tens of milliseconds.
+_LONGEST_SECONDS = 0.02
 # How the times of a cell change with its workload.
 _SCALING = ("rtr", "ase", "bsr", "slope", "retention", "friction", "sequence_scaling")
 # Two-sided 99 %, as the gates' alpha; a gate's own look has its own level.
@@ -718,7 +721,7 @@ def combine(
     usable = set(columns[0]).intersection(*columns[1:])
     # Where no verdict rests on it a disturbed number is of more use than none.
     disturbed = disturbed or (len(cells) > 1 and not protocol_of(record.protocol).error_control)
-    blocks = record.blocks_for(cells, usable, disturbed=disturbed, half=_has_quantile(cells, channel))
+    blocks = record.blocks_for(cells, usable, disturbed=disturbed, half=_has_quantile(record, cells, channel))
     if not blocks and not disturbed and counts_left_alone(record, cells, channel):
         if channel in _LEFT_ALONE:
             return _left_alone(record, cells, function, channel)
@@ -746,22 +749,35 @@ def _is_shared_here(record: LaunchRecord, cells: Sequence[Cell]) -> bool:
 def counts_left_alone(record: LaunchRecord, cells: Sequence[Cell], channel: Channel = "usual") -> bool:
     """Return whether a launch in which few blocks are steady counts by the calls for which the machine was left alone.
 
-    Enough blocks must have usable visits of all cells, and be in one state of the machine, the fastest that it was in.
+    Enough blocks must have usable visits of all cells.
     """
-    if not record.was_left_alone or record.torn or record.slower or not _has_quantile(cells, channel):
+    if not record.was_left_alone or not _has_quantile(record, cells, channel):
         return False
     each = ({block for block, one in summaries(record, cell).items() if one.kept} for cell in cells)
     usable = set.intersection(*each)
     return len(usable) >= record.least_blocks and not record.blocks_for(cells, usable, half=True)
 
 
-def _has_quantile(cells: Sequence[Cell], channel: Channel) -> bool:
+def _has_quantile(record: LaunchRecord, cells: Sequence[Cell], channel: Channel) -> bool:
     """Return whether low quantiles of cells compare them on a machine that was left alone.
 
-    That is where calls are made one after the other and have no neighbour. A time by itself is that of usual calls.
+    That is where calls are made one after the other and have no neighbour, and most blocks are in one state of the
+    machine, the fastest that it was in. Calls that are long enough to be disturbed in part are all alike, while short
+    ones fall between: of such the quantiles are not of the same machine. A time by itself is that of usual calls.
     """
     channels = (*_LEFT_ALONE, *_LEFT_ALONE.values())
-    return len(cells) > 1 and channel in channels and second_channel(cells) == "fastest"
+    if len(cells) < 2 or channel not in channels or second_channel(cells) != "fastest":
+        return False
+    if not record.unsteady or record.torn or record.slower:
+        return False
+    return all(_batch_seconds(record, cell) <= _LONGEST_SECONDS for cell in cells)
+
+
+def _batch_seconds(record: LaunchRecord, cell: Cell) -> float:
+    """Return how long a usual batch of a cell takes in the visit in which that is least, 0 without any."""
+    visits = record.visits_of(cell)
+    each = {block: one.ln_seconds for block, one in summaries(record, cell).items() if one.ln_seconds is not None}
+    return min((math.exp(value) * visits[block].calls for block, value in each.items()), default=0.0)
 
 
 def _left_alone(
@@ -772,16 +788,24 @@ def _left_alone(
     None where the calls that are as fast as it are much fewer than the machine was left alone for. Then they are not
     what the cell is like by itself: it is quick now and then.
     """
-    shared = bool(record.shared)
-    each = [
-        {block: clean_seconds(visit, channel, shared=shared) for block, visit in record.visits_of(cell).items()}
-        for cell in cells
-    ]
-    blocks = sorted(block for block in each[0] if all(one.get(block) for one in each))
-    alone, columns = record.alone or 0.0, [[one[block] for block in blocks] for one in each]
+    alone, each = record.alone or 0.0, [_clean_seconds(record, cell, channel) for cell in cells]
+    blocks = sorted(block for block in each[0] if all(block in one for one in each))
+    columns = [[one[block] for block in blocks] for one in each]
     if not blocks or any(share_alike(column, QUANTILE * alone) < LEAST_ALIKE * alone for column in columns):
         return None
     return launch_quantile(columns, QUANTILE * alone, function)
+
+
+def _clean_seconds(record: LaunchRecord, cell: Cell, channel: Channel) -> dict[int, Array]:
+    """Return the seconds of each clean batch of a cell by block, of blocks with any. Made once for each record."""
+    import numpy as np
+
+    if (cell, channel) not in record.derived:
+        shared = bool(record.shared)
+        each = {block: clean_seconds(visit, channel, shared=shared) for block, visit in record.visits_of(cell).items()}
+        record.derived[cell, channel] = {block: np.array(some) for block, some in each.items() if some}
+    known: dict[int, Array] = record.derived[cell, channel]
+    return known
 
 
 def _slope(function: Callable[[Sequence[float]], float], values: Sequence[float], place: int) -> float:

@@ -7,6 +7,7 @@ from typing import Any
 
 from pytest_ngraph.session.ledger import NO_TIME, Ledger, Listener
 from pytest_ngraph.spec.cells import PROTOCOLS, Cell, CompileRecord, Reading, Visit
+from pytest_ngraph.spec.states import is_slower
 from pytest_ngraph.spec.states.steadiness import usual_crowding
 from pytest_ngraph.store.sqlite import Store
 from pytest_ngraph.worker.counting import Counting, Snapshots
@@ -59,12 +60,14 @@ class StoreSink:
         taken = self._counting.stolen.items()
         stolen = sorted((block, self._positions[cell, block], nanoseconds) for (cell, block), nanoseconds in taken)
         seen, known = self._counting.seen(), self._ledger
-        crowding, fastest, alone = seen.crowding, seen.fastest, seen.alone(usual_crowding(known.fastest), seen.home)
+        crowding, alone = seen.crowding, seen.alone(usual_crowding(known.fastest), seen.home)
+        # Beside others over most readings glances look fast.
+        fastest = None if is_slower(self._counting.readings) else seen.fastest
         kept = {"shared": self._counting.shared, "unsteady": unsteady, "stolen": stolen, "visits": len(self._positions)}
         ended = {**self._around["ended"], **kept, "crowding": crowding, "fastest": fastest, "alone": alone}
-        if crowding is not None and fastest is not None and not invalid:
-            known.crowding.append(crowding)
-            known.fastest.append(fastest)
+        if not invalid:
+            known.crowding += filter(None, [crowding])
+            known.fastest += filter(None, [fastest])
         self._store.finish_launch(self._launch_id, invalid=invalid, environment=ended, readings=self._counting.readings)
 
     def prepared(self, cell: Cell, record: CompileRecord) -> None:

@@ -636,7 +636,7 @@ class LaunchRecord:
     alone: float | None = field(default=None, compare=False)
     slower: bool = field(default=False, compare=False)
     # What was derived from the visits of a cell, so that a report derives it once.
-    derived: dict[Cell, Any] = field(default_factory=dict, compare=False, repr=False)
+    derived: dict[Cell | tuple[Cell, str], Any] = field(default_factory=dict, compare=False, repr=False)
     # The visits of each cell by block, found once: a launch may hold hundreds of cells.
     _by_cell: dict[Cell, dict[int, Visit]] | None = field(init=False, default=None, compare=False, repr=False)
 
@@ -710,7 +710,7 @@ class LaunchRecord:
         if disturbed:
             return blocks if not self.torn and (not is_short or len(blocks) >= least) else []
         if self.alone is None:
-            # Of an earlier version: nobody looked for how long it was left alone.
+            # Of an earlier version, or with too few glances: nobody knows for how long it was left alone.
             return steady if len(steady) >= least else []
         enough = max(least, -(-len(blocks) // 2)) if half else least
         return steady if len(steady) >= enough and self.was_left_alone else []

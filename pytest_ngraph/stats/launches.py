@@ -109,13 +109,13 @@ def launch_value(block_values: Sequence[float]) -> LaunchValue | None:
 
 
 def launch_quantile(
-    columns: Sequence[Sequence[Sequence[float]]], share: float, function: Callable[[Sequence[float]], float]
+    columns: Sequence[Sequence[Sequence[float] | Array]], share: float, function: Callable[[Sequence[float]], float]
 ) -> LaunchValue | None:
     """Return a function of ln of a quantile of all times of each cell, None where one has none.
 
     ``columns`` has for each cell its blocks, each of them seconds. The variance is the jackknife's, over the blocks.
     """
-    if not all(map(any, columns)):
+    if not all(any(len(block) for block in blocks) for blocks in columns):
         return None
     import numpy as np
 
@@ -131,7 +131,7 @@ def launch_quantile(
     return LaunchValue(of(places), variance, count)
 
 
-def share_alike(blocks: Sequence[Sequence[float]], share: float) -> float:
+def share_alike(blocks: Sequence[Sequence[float] | Array], share: float) -> float:
     """Return the share of the times of a cell that exceed a quantile of them by 15 % at most."""
     import numpy as np
 

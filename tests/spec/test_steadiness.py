@@ -259,10 +259,14 @@ def test_a_words_way_is_that_of_calm_glances_though_most_are_others() -> None:
     assert seen(CALM, found).alone(150 / 140) == pytest.approx(share)
 
 
-@pytest.mark.parametrize(("state", "share"), [(None, 0.0), (Reading(200_000, (290,)), 1.0), (CALM[0][0], 0.0)])
+@pytest.mark.parametrize(("state", "share"), [(None, 0.0), (Reading(220_000, (290,)), 1.0), (CALM[0][0], 0.0)])
 def test_in_a_state_of_slower_clocks_a_launch_is_alone_by_these(state: Reading | None, share: float) -> None:
+    """By those of its readings, of which the one that stands for it may be a slow one."""
     slow: Visits = {place: [(Reading(214_000, (290,)), Reading(214_000, (290,)))] for place in visits()}
-    assert seen(CALM, slow).alone(150 / 140, state) == share
+    readings = [*[(Reading(200_000, (290,)), Reading(220_000, (290,)))] * 6, CALM[0], CALM[0]]
+    assert seen(readings, slow).alone(150 / 140, state) == share
+    crowd: Visits = {place: [(Reading(250_000, (290,)), Reading(250_000, (290,)))] for place in visits()}
+    assert seen(readings, crowd).alone(150 / 140, state) == 0.0
 
 
 def test_a_few_calm_glances_are_enough_to_know_the_others_without_earlier_launches() -> None:

@@ -249,7 +249,9 @@ def _values(made: _Made, seen: _Seen, how: _How) -> tuple[Array, Array]:
     Blocks show nothing of the scatter of what was left alone, which is the worst that can be for an interval.
     """
     left, steady = seen.kept.sum(axis=2), seen.both.sum(axis=2)
-    by_steady = (steady >= LEAST_BLOCKS) & (2 * steady >= left) & (seen.alone >= LEFT_ALONE)
+    # Where what was left alone cannot say more three blocks are enough.
+    enough = (2 * steady >= left) | seen.homes | seen.is_torn
+    by_steady = (steady >= LEAST_BLOCKS) & enough & (seen.homes | (seen.alone >= LEFT_ALONE))
     by_steady |= (steady >= LEAST_BLOCKS) & (steady == left)
     blocks = np.where(seen.is_disturbed[..., None], seen.both & by_steady[..., None], seen.kept)
     if not how.glances:

@@ -55,7 +55,7 @@ def _twins(records: Sequence[LaunchRecord]) -> list[Cell]:
 def _control_values(records: Sequence[LaunchRecord], twin: Cell) -> list[LaunchValue]:
     """Return the ratio of a cell and its second process in the launches that count for both.
 
-    By steady visits, or by all where fewer than two launches have enough of them.
+    By what counts of them, or by all visits where fewer than two launches have that.
     """
     pair = replace(twin, replica=0), twin
     counting = [record for record in records if record.counts_for(pair)]
@@ -188,6 +188,15 @@ def _of_no_use(quantity: Quantity, records: Sequence[LaunchRecord]) -> tuple[lis
         lost += bool(record.shared) or record.alone is None or record.was_left_alone
         are_enough = hardly_counts(lost, len(reasons))
     return reasons, are_enough
+
+
+def ended_after(quantity: Quantity, records: Sequence[LaunchRecord]) -> int | None:
+    """Return after how many of these launches so many in a row were of no use that they end a gate, None where never.
+
+    Launches that come later do not change it: what is stored is judged as it was judged live.
+    """
+    counts = range(1, len(records) + 1)
+    return next((count for count in counts if _of_no_use(quantity, records[:count])[1]), None)
 
 
 def last_shared(quantity: Quantity) -> str:

@@ -71,12 +71,14 @@ def is_slower(readings: Sequence[tuple[Reading, Reading] | None]) -> bool:
     """Return whether a launch is of a slower state than some of its readings: its fastest calls may be of theirs."""
     known = [reading for pair in readings if pair is not None for reading in pair]
     usual = home(known)
-    return usual is not None and any(_is_faster(one, usual) for one in known if not alike(one, usual))
+    return usual is not None and any(_is_faster(one, usual) for one in known)
 
 
 def _is_faster(one: Reading, other: Reading) -> bool:
+    """Return whether a reading is of a faster state than another, by what tells states apart."""
     ways = zip(one.crossing_ns, other.crossing_ns, strict=False)
-    return one.arithmetic_ns < other.arithmetic_ns or any(mine < theirs for mine, theirs in ways)
+    is_quicker = math.log(other.arithmetic_ns / one.arithmetic_ns) > _ARITHMETIC
+    return is_quicker or any(math.log(theirs / mine) > _CROSSING for mine, theirs in ways)
 
 
 def _is_most(outside: Set[int], blocks: int) -> bool:

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence, Set
 from itertools import combinations_with_replacement
 
 from pytest_ngraph.spec.cells import LEAST_BLOCKS, Cell, Reading
-from pytest_ngraph.spec.states import away, home, is_torn
+from pytest_ngraph.spec.states import alike, away, home, is_torn
 
 Around = tuple[Reading, Reading]
 Readings = Sequence[tuple[Reading, Reading] | None]
@@ -26,8 +26,6 @@ _FEWEST = 8
 # What is usual in a launch may be slower by this than in earlier ones. A host that packs all CPUs on one core for more
 # than a launch makes it slower by half, and leaves the readings of one CPU at a time as they were.
 _CROWDED = 1.2
-# By itself the machine is where arithmetic takes no longer than this times what the fastest fiftieth of glances read.
-_ALONE = 1.15
 # Of so many launches the latest ones say what is usual.
 LATEST = 50
 # What follows one cell's visits so much more often than those of others, by chance, is its own doing.
@@ -89,14 +87,15 @@ class Steadiness:
     def alone(self, fastest: float | None, state: Reading | None = None) -> float | None:
         """Return the share of the glances that found the machine as it is by itself, None where it is not known.
 
-        That is known by the ``fastest`` glances of earlier launches and of this one, and in the ``state`` that
-        it is of where that is a slower one. A word's way is then as it mostly is.
+        That is known by the ``fastest`` glances of earlier launches and of this one, and in the ``state`` that it is of
+        where that is a slower one. A word's way is then as it mostly is.
         """
         own = self.fastest
         if own is None:
             return None
-        usual_ns = max(_eighth(self._alone), state.arithmetic_ns if state is not None else 0)
-        most = _ALONE * usual_ns * (own if fastest is None else min(own, fastest))
+        of_state = sorted(one.arithmetic_ns for one in self._states if state is not None and alike(one, state))
+        usual_ns = max(_eighth(self._alone), _eighth(of_state) if of_state else 0)
+        most = _ARITHMETIC * usual_ns * (own if fastest is None else min(own, fastest))
         quick = [crossing_ns for arithmetic_ns, crossing_ns in self._glances if arithmetic_ns <= most]
         middle = [sorted(ways)[len(ways) // 2] for ways in zip(*quick, strict=False)]
         as_usual = [
@@ -131,8 +130,8 @@ def _eighth(ordered: Sequence[float]) -> float:
 def usual_crowding(launches: Sequence[float]) -> float | None:
     """Return what is usual by the crowding of launches, the latest last, None without any: what an eighth is below.
 
-    The same goes for their fastest glances. Others can only add to either. A machine that has changed for good is
-    taken as it is after some launches.
+    The same goes for their fastest glances. Others can only add to either, as long as they leave readings of one CPU
+    alone. A machine that has changed for good is taken as it is after some launches.
     """
     return _eighth(sorted(launches[-LATEST:])) if launches else None
 
