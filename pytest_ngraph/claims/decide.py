@@ -387,15 +387,9 @@ def _first_words(quantity: Quantity, rows: Rows) -> str:
 
 
 def _second_words(quantity: Quantity, rows: Rows) -> str:
-    if (some := len(left_alone(quantity, rows))) and some < len(rows):
-        return "the other channel says"
-    return (
-        "medians say"
-        if some
-        else "the mean of all calls says"
-        if second_channel(quantity.cells) == "mean"
-        else "the fastest calls say"
-    )
+    if some := left_alone(quantity, rows):
+        return "medians say" if len(some) == len(rows) else "the other channel says"
+    return "the mean of all calls says" if second_channel(quantity.cells) == "mean" else "the fastest calls say"
 
 
 def _decision(
@@ -405,7 +399,7 @@ def _decision(
     spread, known = rule.spread(rows, level), rule.known(rows)
     # A pass rests on few launches mostly, and needs no word of what they might be.
     pattern = pattern_words(alone, bound.scale) if verdict is not Verdict.PASS else ""
-    unsteady, earlier = left_alone_note(quantity, rows), _noise_note(quantity, rows, level, known)
+    quick, earlier = left_alone_note(quantity, rows), _noise_note(quantity, rows, level, known)
     noise = dominant_noise(values)
     return Decision(
         verdict,
@@ -413,7 +407,7 @@ def _decision(
         smallest_visible(spread, bound.scale) if len(values) > 1 else None,
         noise,
         reason,
-        notes=tuple(filter(None, [shared_note(quantity, rows), unsteady, pattern, earlier])),
+        notes=tuple(filter(None, [shared_note(quantity, rows), quick, pattern, earlier])),
         state=rows[0][0].home,
         known=known,
         advice=pattern_advice(alone) if reason == SPENT and noise != "drift" and not bound.is_strict else "",

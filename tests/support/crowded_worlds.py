@@ -146,26 +146,23 @@ def differences(made: Made) -> Array:
 
 
 def by_quantile(times: Array, shares: Array) -> Array:
-    """Return ``stats.launch_quantile`` of every launch, by a share of its own: the difference of ln of the seconds.
-
-    What is NaN is so for both cells, and left out.
-    """
-    ordered = np.exp(np.sort(times.reshape(*times.shape[:2], -1), axis=-1))
-    at = shares * ((~np.isnan(ordered[:, 0])).sum(axis=-1) - 1)
-    low = np.floor(at).astype(int)
-    both = [np.take_along_axis(ordered, place[:, None, None], axis=-1)[..., 0] for place in (low, low + 1)]
-    each = np.log(both[0] + (both[1] - both[0]) * (at - low)[:, None])
+    """Return ``stats.launch_quantile`` of every launch, by a share of its own: the difference of ln of the seconds."""
+    each = np.log(_quantiles(times, shares)[1])
     return np.asarray(each[:, 1] - each[:, 0])
 
 
 def are_alike(times: Array, shares: Array, alone: Array) -> Flags:
     """Return in which launches enough calls of both cells are as fast as the quantile (``stats.share_alike``)."""
-    flat = times.reshape(*times.shape[:2], -1)
-    there = (~np.isnan(flat)).sum(axis=-1)
-    ordered = np.exp(np.sort(flat, axis=-1))
-    at = shares[:, None] * (there - 1)
+    ordered, quantiles = _quantiles(times, shares)
+    there = (~np.isnan(ordered)).sum(axis=-1)
+    enough = (ordered <= ALIKE * quantiles[..., None]).sum(axis=-1) >= LEAST_ALIKE * alone[:, None] * there
+    return np.asarray(enough.all(axis=1))
+
+
+def _quantiles(times: Array, shares: Array) -> tuple[Array, Array]:
+    """Return the seconds of both cells of every launch in order, NaN last, and the quantiles of what is no NaN."""
+    ordered = np.exp(np.sort(times.reshape(*times.shape[:2], -1), axis=-1))
+    at = shares[:, None] * ((~np.isnan(ordered)).sum(axis=-1) - 1)
     low = np.floor(at).astype(int)
     both = [np.take_along_axis(ordered, place[..., None], axis=-1)[..., 0] for place in (low, low + 1)]
-    most = ALIKE * (both[0] + (both[1] - both[0]) * (at - low))
-    enough = (ordered <= most[..., None]).sum(axis=-1) >= LEAST_ALIKE * alone[:, None] * there
-    return np.asarray(enough.all(axis=1))
+    return ordered, np.asarray(both[0] + (both[1] - both[0]) * (at - low))
